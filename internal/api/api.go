@@ -1,0 +1,40 @@
+// Package api names the parts of a ManagedCluster that syncgate reads. The
+// informer trims objects to these and the gate decides by them, so both must
+// mean the same.
+package api
+
+import (
+	"strings"
+
+	clusterapi "github.com/clusternet/clusternet/pkg/apis/clusters/v1beta1"
+	"github.com/clusternet/clusternet/pkg/known"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resource is the ManagedCluster resource.
+var Resource = schema.GroupVersionResource{
+	Group:    clusterapi.SchemeGroupVersion.Group,
+	Version:  clusterapi.SchemeGroupVersion.Version,
+	Resource: "managedclusters",
+}
+
+const (
+	// ClusterIDLabel is the label by which an object is selected where the CRD
+	// does not let spec.clusterId be selected.
+	ClusterIDLabel = known.ClusterIDLabel
+
+	// ClusterIDField is the field selector of spec.clusterId.
+	ClusterIDField = "spec.clusterId"
+
+	// HoldPrefix begins the name of each annotation that holds a cluster.
+	HoldPrefix = "hold.clusters.clusternet.io/"
+
+	// ConditionType is the condition that acknowledges a pause.
+	ConditionType = "SyncPaused"
+)
+
+// HoldOwner returns the owner of the hold that the annotation called name is,
+// and whether it is one.
+func HoldOwner(name string) (string, bool) {
+	return strings.CutPrefix(name, HoldPrefix)
+}
