@@ -1,0 +1,75 @@
+package informer
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/clusternet/syncgate/internal/api"
+)
+
+// trim keeps of a ManagedCluster what a gate reads. A part of an unexpected shape
+// is kept as it is, so that the gate sees that it is malformed. It is idempotent
+// and leaves its argument alone; anything but an unstructured object passes.
+func trim(obj any) (any, error) {
+	in, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	out := pick(in.Object, "apiVersion", "kind")
+	part(out, in.Object, "metadata", func(meta map[string]any) map[string]any {
+		kept := pick(meta, "name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp")
+		part(kept, meta, "labels", func(labels map[string]any) map[string]any {
+			return pick(labels, api.ClusterIDLabel)
+		})
+		part(kept, meta, "annotations", func(annotations map[string]any) map[string]any {
+			holds := map[string]any{}
+			for name, value := range annotations {
+				if _, ok := api.HoldOwner(name); ok {
+					holds[name] = value
+				}
+			}
+			return holds
+		})
+		return kept
+	})
+	part(out, in.Object, "spec", func(spec map[string]any) map[string]any {
+		return pick(spec, "clusterId", "syncMode", "syncPaused")
+	})
+	part(out, in.Object, "status", func(status map[string]any) map[string]any {
+		kept := pick(status, "appPusher")
+		conditions, _ := status["conditions"].([]any)
+		for _, c := range conditions {
+			if condition, ok := c.(map[string]any); ok && condition["type"] == api.ConditionType {
+				kept["conditions"] = []any{condition}
+			}
+		}
+		return kept
+	})
+	return &unstructured.Unstructured{Object: out}, nil
+}
+
+// part sets out[name] to the kept parts of in[name], or to in[name] itself where
+// that is no map; where nothing is kept, it sets nothing.
+func part(out, in map[string]any, name string, keep func(map[string]any) map[string]any) {
+	value, ok := in[name]
+	if !ok {
+		return
+	}
+	m, ok := value.(map[string]any)
+	if !ok {
+		out[name] = value
+		return
+	}
+	if kept := keep(m); len(kept) > 0 {
+		out[name] = kept
+	}
+}
+
+func pick(in map[string]any, names ...string) map[string]any {
+	out := make(map[string]any, len(names))
+	for _, name := range names {
+		if value, ok := in[name]; ok {
+			out[name] = value
+		}
+	}
+	return out
+}
