@@ -1,0 +1,166 @@
+package syncgate_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusternet/syncgate"
+	tu "github.com/clusternet/syncgate/internal/testutil"
+)
+
+var sink atomic.Int64
+
+// BenchmarkPaused compares Gate.Paused with a bare load of an atomic pointer, by
+// one reader and by as many as there are processors.
+func BenchmarkPaused(b *testing.B) {
+	hub, _ := running(b, cluster())
+	gate := hub.Gate(id)
+	var pointer atomic.Pointer[int]
+	for name, closed := range map[string]func() bool{
+		"pointer": func() bool { return pointer.Load() != nil },
+		"gate":    gate.Paused,
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				if closed() {
+					b.Fatal("closed")
+				}
+			}
+		})
+		b.Run(name+"/parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if closed() {
+						sink.Add(1)
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkHubGatePaused asks a hub of 100,000 clusters: always for the same one,
+// and for all at random. The latter measures the machine's caches first of all,
+// so a bare map is beside it.
+func BenchmarkHubGatePaused(b *testing.B) {
+	const clusters = 100_000
+	objects := make([]any, clusters)
+	ids := make([]types.UID, clusters)
+	for i := range objects {
+		// An ID is 36 characters long.
+		ids[i] = types.UID(fmt.Sprintf("%08d-0e33-4f3c-9a0e-5a2f1c0d7e11", i))
+		objects[i] = tu.ManagedCluster(fmt.Sprint("ns", i), "child", string(ids[i]))
+	}
+	hub, _ := running(b, objects...)
+	bare := make(map[types.UID]*atomic.Bool, clusters)
+	for _, id := range ids {
+		bare[id] = new(atomic.Bool)
+	}
+	b.Run("one", func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			if hub.Gate(ids[77]).Paused() {
+				b.Fatal("closed")
+			}
+		}
+	})
+	rand.Shuffle(clusters, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	b.Run("all", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := range b.N {
+			if hub.Gate(ids[i%clusters]).Paused() {
+				b.Fatal("closed")
+			}
+		}
+	})
+	b.Run("all/bare map", func(b *testing.B) {
+		for i := range b.N {
+			if bare[ids[i%clusters]].Load() {
+				b.Fatal("closed")
+			}
+		}
+	})
+}
+
+func BenchmarkDo(b *testing.B) {
+	obj := cluster()
+	hub, source := running(b, obj)
+	gate := hub.Gate(id)
+	ctx := context.Background()
+	nothing := func(context.Context) error { return nil }
+	b.Run("admitted", func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			if err := gate.Do(ctx, nothing); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("nested", func(b *testing.B) {
+		b.ReportAllocs()
+		_ = gate.Do(ctx, func(ctx context.Context) error {
+			for range b.N {
+				if err := gate.Do(ctx, nothing); err != nil {
+					b.Fatal(err)
+				}
+			}
+			return nil
+		})
+	})
+	source.Update(obj, tu.With(obj, tu.Paused(true)))
+	b.Run("refused", func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			if err := gate.Do(ctx, nothing); err == nil {
+				b.Fatal("admitted")
+			}
+		}
+	})
+}
+
+// BenchmarkHeartbeat is our handler's share of an update that changes the status
+// alone.
+func BenchmarkHeartbeat(b *testing.B) {
+	for name, opts := range map[string][]tu.Option{"open": nil, "held": {tu.Paused(true), tu.Held("backup", "nightly")}} {
+		b.Run(name, func(b *testing.B) {
+			obj := cluster(append(opts, tu.Heartbeat(time.Unix(0, 0)))...)
+			next := tu.With(obj, tu.Heartbeat(time.Unix(180, 0)))
+			_, source := running(b, obj)
+			handler := source.Handler()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				handler.OnUpdate(obj, next)
+			}
+		})
+	}
+}
+
+// BenchmarkFlip is the cost of a decision, up to Paused telling it.
+func BenchmarkFlip(b *testing.B) {
+	open := cluster()
+	paused := tu.With(open, tu.Paused(true))
+	hub, source := running(b, open)
+	gate, handler := hub.Gate(id), source.Handler()
+	defer gate.OnChange(func(syncgate.Change) {})()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		if i%2 == 0 {
+			handler.OnUpdate(open, paused)
+		} else {
+			handler.OnUpdate(paused, open)
+		}
+		if gate.Paused() != (i%2 == 0) {
+			b.Fatal("not flipped")
+		}
+	}
+}

@@ -1,0 +1,520 @@
+package syncgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/clusternet/syncgate/informer"
+)
+
+const (
+	// syncPoll is how often a starting hub looks whether its handler has seen
+	// the first list: client-go 0.32 offers nothing to wait on.
+	syncPoll = 5 * time.Millisecond
+
+	// stalePoll is how often a stale hub looks whether the server is heard again.
+	stalePoll = 100 * time.Millisecond
+)
+
+// Hub has the gates of all clusters of one informer. All methods may be called
+// from any goroutine; none blocks but Run and WaitForSync, which end with their
+// context.
+type Hub struct {
+	informer cache.SharedIndexInformer
+	opts     Options
+	only     types.UID // of an agent's gate; empty: every cluster counts
+	what     string    // for people
+	news     news
+
+	synced  chan struct{} // closed when every gate shows the first list
+	stopped chan struct{} // closed when Run has closed the gates
+
+	// gatesMu guards gates. Where mu is needed too, it is taken first.
+	gatesMu sync.RWMutex
+	gates   map[types.UID]*Gate
+
+	mu         sync.RWMutex // guards the fields below
+	logger     klog.Logger
+	running    bool
+	hasSynced  bool
+	isStopped  bool
+	stale      bool
+	records    map[types.NamespacedName]*record
+	reader     reader
+	notVisible string // the Go type that has no field for the flag, if any
+}
+
+// record is a ManagedCluster that counts for a gate. It is guarded by Hub.mu.
+type record struct {
+	key  types.NamespacedName
+	seen observation
+	gate *Gate
+}
+
+func compareRecords(a, b *record) int {
+	if c := strings.Compare(a.key.Namespace, b.key.Namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(a.key.Name, b.key.Name)
+}
+
+// NewHub returns a hub over any informer of ManagedClusters, of unstructured
+// objects or of a Go type that has the fields by their JSON names. A Go type
+// without a field for spec.syncPaused, such as Clusternet's own, can't show a
+// pause: its gates stay closed, Reason FieldNotVisible. See informer.ForHub for
+// one that can.
+//
+// It does no I/O and starts no goroutine before Run. It returns an error for a
+// nil informer, a negative StaleAfter, a StaleAfter with an informer that has no
+// LastContact method, and for Options.Informer, which is for New.
+func NewHub(inf cache.SharedIndexInformer, opts Options) (*Hub, error) {
+	if v := reflect.ValueOf(inf); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, errors.New("syncgate: make a hub: the informer is nil; pass one, for example of informer.ForHub")
+	}
+	if opts.Informer != (informer.Options{}) {
+		return nil, errors.New("syncgate: make a hub: Options.Informer is set, but the informer is made already; pass these options to informer.ForHub")
+	}
+	h, err := newHub(inf, opts)
+	if err != nil {
+		return nil, fmt.Errorf("syncgate: make a hub: %w", err)
+	}
+	return h, nil
+}
+
+func newHub(inf cache.SharedIndexInformer, opts Options) (*Hub, error) {
+	if opts.StaleAfter < 0 {
+		return nil, fmt.Errorf("Options.StaleAfter is negative (%v); 0 keeps the last known state for ever", opts.StaleAfter)
+	}
+	if _, ok := inf.(contacter); opts.StaleAfter > 0 && !ok {
+		return nil, fmt.Errorf("Options.StaleAfter is set, but a %T can't tell when the server was last heard; use one of package informer, or leave it 0", inf)
+	}
+	h := &Hub{
+		informer: inf,
+		opts:     opts,
+		what:     "all ManagedClusters",
+		synced:   make(chan struct{}),
+		stopped:  make(chan struct{}),
+		gates:    map[types.UID]*Gate{},
+		logger:   klog.Background(),
+		records:  map[types.NamespacedName]*record{},
+		reader:   reader{},
+	}
+	h.news.init()
+	return h, nil
+}
+
+// What an informer may tell beyond cache.SharedIndexInformer; *informer.Informer
+// tells it all.
+type (
+	contacter interface{ LastContact() time.Time }
+	faulter   interface{ Err() error }
+	selecter  interface{ Selection() informer.Selection }
+)
+
+// Run follows the informer until ctx ends, then closes all gates for ever, also
+// those first asked for later, and returns nil. It runs an *informer.Informer
+// unless that runs already; any other informer is for the caller to run.
+//
+// It returns ErrAlreadyRun when called again, and an error when the informer has
+// stopped already. When Run has returned, no callback runs and no goroutine of it
+// is left, but for a request that its client does not end with its context
+// (client-go 0.32 sleeps out a Retry-After). It waits for a callback that is
+// running.
+func (h *Hub) Run(ctx context.Context) error {
+	h.mu.Lock()
+	if h.running {
+		h.mu.Unlock()
+		return fmt.Errorf("syncgate: run the gate of %s: %w", h.what, ErrAlreadyRun)
+	}
+	h.running = true
+	h.logger = klog.FromContext(ctx)
+	h.mu.Unlock()
+	defer h.end()
+
+	registration, err := h.informer.AddEventHandler(h.handler())
+	if err != nil {
+		return fmt.Errorf("syncgate: follow the informer of %s: %w; make a new informer for a new run", h.what, err)
+	}
+	// It can fail for a registration of another informer only.
+	defer func() { _ = h.informer.RemoveEventHandler(registration) }()
+
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	if own, ok := h.informer.(*informer.Informer); ok {
+		parts.Add(1)
+		go func() {
+			defer parts.Done()
+			own.RunWithContext(ctx)
+		}()
+	}
+	parts.Add(1)
+	go func() {
+		defer parts.Done()
+		h.tell(ctx)
+	}()
+
+	if h.awaitFirstList(ctx, registration) {
+		h.sync()
+		h.watchContact(ctx)
+	}
+	h.end() // before it is waited for anything
+	return nil
+}
+
+// awaitFirstList returns true once our own handler has processed the first list,
+// and false when ctx ends before.
+func (h *Hub) awaitFirstList(ctx context.Context, registration cache.ResourceEventHandlerRegistration) bool {
+	poll := time.NewTicker(syncPoll)
+	defer poll.Stop()
+	for !registration.HasSynced() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-poll.C:
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// sync shows the first list in all gates at once: shown one by one, the first of
+// two ManagedClusters of a cluster would open a gate that the second closes.
+func (h *Hub) sync() {
+	h.mu.Lock()
+	h.hasSynced = true
+	paused, all := 0, 0
+	for g := range h.Gates() {
+		h.show(g, 4)
+		all++
+		if g.Paused() {
+			paused++
+		}
+	}
+	log := h.logger
+	h.mu.Unlock()
+	close(h.synced)
+	log.V(2).Info("Gates have synced", "of", h.what, "gates", all, "paused", paused)
+}
+
+// watchContact closes the gates while the server is silent for too long. It
+// returns when ctx ends.
+func (h *Hub) watchContact(ctx context.Context) {
+	source, ok := h.informer.(contacter)
+	if !ok || h.opts.StaleAfter == 0 {
+		<-ctx.Done()
+		return
+	}
+	for {
+		silence := time.Since(source.LastContact())
+		stale := silence >= h.opts.StaleAfter
+		h.setStale(stale)
+		next := h.opts.StaleAfter - silence
+		if stale {
+			next = stalePoll
+		}
+		look := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			look.Stop()
+			return
+		case <-look.C:
+		}
+	}
+}
+
+func (h *Hub) setStale(stale bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stale == stale {
+		return
+	}
+	h.stale = stale
+	h.logger.V(2).Info("The silence of the server changes the gates", "of", h.what, "stale", stale, "staleAfter", h.opts.StaleAfter)
+	for g := range h.Gates() {
+		h.show(g, 4)
+	}
+}
+
+// end closes all gates for ever.
+func (h *Hub) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isStopped {
+		return
+	}
+	h.isStopped = true
+	close(h.stopped)
+	for g := range h.Gates() {
+		h.show(g, 4)
+	}
+}
+
+func (h *Hub) handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    h.seen,
+		UpdateFunc: func(_, obj any) { h.seen(obj) },
+		DeleteFunc: h.deleted,
+	}
+}
+
+// seen takes in what a ManagedCluster says.
+func (h *Hub) seen(obj any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isStopped { // a removed handler may be called once more
+		return
+	}
+	key, now, ok := h.reader.read(obj)
+	if !ok {
+		h.logger.V(4).Info("Ignored an object that is no ManagedCluster", "type", fmt.Sprintf("%T", obj))
+		return
+	}
+	if now.fault == ReasonFieldNotVisible && h.notVisible == "" {
+		h.notVisible = now.problem
+	}
+	r := h.records[key]
+	// The selection is the server's; which cluster an object counts for is what
+	// its spec names.
+	counts := now.clusterID != "" && (h.only == "" || h.only == now.clusterID)
+	if r != nil && (!counts || r.seen.clusterID != now.clusterID) {
+		h.drop(r)
+		r = nil
+	}
+	switch {
+	case !counts:
+		return
+	case r == nil:
+		r = &record{key: key, seen: now, gate: h.gateLocked(now.clusterID)}
+		h.records[key] = r
+		r.gate.add(r)
+	case r.seen.equal(&now): // a heartbeat
+		return
+	default:
+		r.seen = now
+	}
+	h.decide(r.gate)
+}
+
+// deleted takes in that a ManagedCluster is gone, or has left the selection.
+func (h *Hub) deleted(obj any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isStopped {
+		return
+	}
+	if r := h.records[keyOf(obj)]; r != nil {
+		h.drop(r)
+	}
+}
+
+func (h *Hub) drop(r *record) {
+	delete(h.records, r.key)
+	r.gate.remove(r)
+	h.decide(r.gate)
+}
+
+// decide works out what the ManagedClusters of a gate say, and shows it. It is
+// called with mu held.
+func (h *Hub) decide(g *Gate) {
+	if len(g.records) == 0 {
+		if g.base.Phase != Unknown && g.base.Phase != Gone {
+			g.base.Phase, g.base.Reason = Gone, ReasonDeleted
+			g.base.Message = "deleted, and the last decision holds: " + g.base.Message
+		}
+	} else {
+		g.base = merge(g.records)
+	}
+	h.show(g, 2)
+}
+
+// show publishes the state of a gate, unless that can't be trusted, and logs a new
+// decision at the given level: what befalls all gates at once is not told a
+// hundred thousand times. It is called with mu held.
+func (h *Hub) show(g *Gate, level int) {
+	s := g.base
+	switch {
+	case h.isStopped:
+		s.Phase, s.Reason, s.Paused = Unknown, ReasonStopped, true
+		s.Message = "Run has ended, so nothing is known any more; make a new gate"
+	case !h.hasSynced:
+		s = h.unknown(ReasonNotSynced)
+	case h.stale:
+		s.Phase, s.Reason, s.Paused = Unknown, ReasonStale, true
+		s.Message = fmt.Sprintf("the server has been silent for %v; before that: %s", h.opts.StaleAfter, s.Message)
+	}
+	s.Since = time.Now()
+	if !g.publish(s) || !h.hasSynced || h.isStopped {
+		return
+	}
+	h.news.about(g)
+	h.logger.V(level).Info("Gate changed", "clusterID", g.id, "phase", s.Phase, "paused", s.Paused, "reason", s.Reason, "message", s.Message)
+}
+
+// unknown is the state of a cluster of which nothing has been seen.
+func (h *Hub) unknown(reason string) State {
+	message := "the first list of ManagedClusters has not been processed yet"
+	if reason == ReasonNotFound {
+		message = "no ManagedCluster names this cluster in its spec.clusterId; register it, or check the ID and the namespace"
+	}
+	return State{Phase: Unknown, Reason: reason, Message: message, Paused: !h.opts.FailOpen}
+}
+
+// view returns the state for the outside.
+func (h *Hub) view(s *State) State {
+	out := *s
+	out.Holds = slices.Clone(s.Holds)
+	if s.AppPusher != nil {
+		appPusher := *s.AppPusher
+		out.AppPusher = &appPusher
+	}
+	if source, ok := h.informer.(selecter); ok {
+		out.Selection = source.Selection()
+		if out.Selection == informer.ByLabel {
+			out.Message += " (ManagedClusters are selected by label)"
+		}
+	}
+	return out
+}
+
+// HasSynced tells whether our own handler has processed the first list and every
+// gate shows it.
+func (h *Hub) HasSynced() bool {
+	select {
+	case <-h.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// WaitForSync waits until HasSynced. Its error wraps the cause of ctx and says
+// what kept the hub from syncing; ErrStopped is in it when Run has ended.
+func (h *Hub) WaitForSync(ctx context.Context) error {
+	select {
+	case <-h.stopped:
+		return fmt.Errorf("syncgate: wait for the first list of %s: %w", h.what, ErrStopped)
+	default:
+	}
+	select {
+	case <-h.synced:
+		return nil
+	case <-h.stopped:
+		return fmt.Errorf("syncgate: wait for the first list of %s: %w", h.what, ErrStopped)
+	case <-ctx.Done():
+		if err := h.fault(); err != nil {
+			return fmt.Errorf("syncgate: wait for the first list of %s: %w (%w)", h.what, context.Cause(ctx), err)
+		}
+		return nil // it synced in the same moment
+	}
+}
+
+// Gate returns the gate of a cluster, never nil, and always the same for the same
+// ID. The gate of a cluster that has no ManagedCluster is closed, see Options. It
+// is kept for as long as the hub, so ask for clusters that you mean to write to.
+func (h *Hub) Gate(clusterID types.UID) *Gate {
+	h.gatesMu.RLock()
+	g := h.gates[clusterID]
+	h.gatesMu.RUnlock()
+	if g != nil {
+		return g
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.gateLocked(clusterID)
+}
+
+func (h *Hub) gateLocked(clusterID types.UID) *Gate {
+	h.gatesMu.RLock()
+	g := h.gates[clusterID]
+	h.gatesMu.RUnlock()
+	if g != nil {
+		return g
+	}
+	g = &Gate{id: clusterID, hub: h, base: h.unknown(ReasonNotFound)}
+	h.show(g, 4)
+	h.gatesMu.Lock()
+	defer h.gatesMu.Unlock()
+	h.gates[clusterID] = g
+	return g
+}
+
+// GateOf returns the gate of the cluster that a ManagedCluster stands for, and
+// false when there is no such ManagedCluster, or none yet.
+func (h *Hub) GateOf(namespace, name string) (*Gate, bool) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	r := h.records[types.NamespacedName{Namespace: namespace, Name: name}]
+	if r == nil {
+		return nil, false
+	}
+	return r.gate, true
+}
+
+// Gates returns the gates there are, in no order: those of clusters that have or had a
+// ManagedCluster, and those asked for by ID. Gates made during the iteration are
+// not in it.
+func (h *Hub) Gates() iter.Seq[*Gate] {
+	h.gatesMu.RLock()
+	gates := make([]*Gate, 0, len(h.gates))
+	for _, g := range h.gates {
+		gates = append(gates, g)
+	}
+	h.gatesMu.RUnlock()
+	return slices.Values(gates)
+}
+
+// OnChange is OnChange of every gate of the hub, also of those to come, but for
+// clusters that never had a ManagedCluster.
+func (h *Hub) OnChange(fn func(Change)) (stop func()) { return h.subscribe(nil, fn) }
+
+// Name returns the name of the health check that Check is.
+func (h *Hub) Name() string { return "syncgate" }
+
+// Check returns an error when the gates can't vouch for their state: Run was not
+// called or has ended, the hub has not synced, the server refuses or is stale, or
+// the informer has stopped or can't see the flag. A pause is no error. It does
+// not block and ignores its argument; with Name it is a healthz.HealthChecker of
+// k8s.io/apiserver.
+func (h *Hub) Check(*http.Request) error {
+	if err := h.fault(); err != nil {
+		return fmt.Errorf("syncgate: check the hub: %w", err)
+	}
+	return nil
+}
+
+func (h *Hub) fault() error {
+	var source error
+	if f, ok := h.informer.(faulter); ok {
+		source = f.Err()
+	}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	switch {
+	case !h.running:
+		return errors.New("it does not run; call Run")
+	case h.isStopped:
+		return ErrStopped
+	case source != nil:
+		return source
+	case h.informer.IsStopped():
+		return errors.New("the informer has stopped, so changes are not seen any more; run a new one with a new hub")
+	case !h.hasSynced:
+		return errors.New("the first list has not been processed; is the informer running?")
+	case h.stale:
+		return fmt.Errorf("the server has been silent for %v", h.opts.StaleAfter)
+	case h.notVisible != "":
+		return errors.New(h.notVisible)
+	}
+	return nil
+}
