@@ -1,0 +1,31 @@
+# The examples are a module of their own, on the newest client-go; this one stays
+# on the oldest that it supports.
+GO ?= go
+
+.PHONY: demo test race lint bench fuzz compat
+
+demo: ## a pause, watched against a real API server
+	$(GO) run -C examples ./quickstart
+
+test: ## all tests, those on a real API server too
+	$(GO) test ./...
+	$(GO) test -C examples ./...
+
+race: ## the same under the race detector
+	$(GO) test -race ./...
+	$(GO) test -C examples -race ./...
+
+compat: ## the library's tests on the newest client-go
+	$(GO) test -C examples -race github.com/clusternet/syncgate/...
+
+lint: ## installs its tools by itself
+	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+	cd examples && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
+
+bench: ## medians and ratios, see the package documentation
+	$(GO) test -run '^$$' -bench . -count 7 .
+	$(GO) test -C examples -run '^$$' -bench . -count 1 ./e2e
+
+fuzz: ## a minute of each fuzz target
+	$(GO) test -run '^$$' -fuzz FuzzDecision -fuzztime 1m .
+	$(GO) test -run '^$$' -fuzz FuzzTrim -fuzztime 1m ./informer
