@@ -206,6 +206,9 @@ func TestC2Decision(t *testing.T) {
 			[]any{cluster(tu.Held("b", "2")), tu.ManagedCluster(ns, "a", id, tu.Held("a", "1"))},
 			"Held", []syncgate.Hold{{Owner: "a", Reason: "1"}, {Owner: "b", Reason: "2"}},
 		},
+		"duplicates, last held": {
+			[]any{cluster(), tu.ManagedCluster("z", "z", id, tu.Held("b", "2"))}, "Held", []syncgate.Hold{{Owner: "b", Reason: "2"}},
+		},
 		"another cluster is paused": {[]any{cluster(), tu.ManagedCluster(ns, "other", "other", tu.Paused(true))}, "SyncAllowed", nil},
 		"label is ours, spec is not": {
 			[]any{cluster(), tu.ManagedCluster(ns, "other", "other", tu.Labelled(id), tu.Paused(true))},
