@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusternet/syncgate/informer"
 )
@@ -49,19 +51,21 @@ type Gate struct {
 	open atomic.Bool
 	snap atomic.Pointer[snapshot]
 
-	mu       sync.Mutex    // guards the fields below
-	closed   *snapshot     // the last closed one
-	inFlight int           // admitted operations
-	flip     chan struct{} // closed when something that is waited for may have come; nil: nobody waits
+	mu       sync.Mutex          // guards the fields below
+	closed   *snapshot           // the last closed one
+	inFlight int                 // admitted operations
+	flip     chan struct{}       // closed when something that is waited for may have come; nil: nobody waits
+	backlogs map[parker]struct{} // those that may have keys parked for this gate
+	counts   Stats               // but for what is counted elsewhere, see Stats
+
+	refused atomic.Uint64
 
 	// Guarded by hub.mu: what the ManagedClusters say, without regard to
 	// whether it can be trusted (see Hub.decide).
 	records []*record
 	base    State
 
-	// Guarded by hub.news.mu.
-	subscriptions []*subscription
-	queued        bool
+	subscriptions []*subscription // guarded by hub.news.mu
 }
 
 // snapshot is a State as published, with what derives from it. It is immutable.
@@ -161,9 +165,6 @@ func (g *Gate) OnChange(fn func(Change)) (stop func()) { return g.hub.subscribe(
 // returns an error that wraps the cause. It never waits for the gate to open. A
 // panic or runtime.Goexit in fn ends its admission.
 func (g *Gate) Do(ctx context.Context, fn func(context.Context) error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("syncgate: operate on cluster %s: %w", g.id, context.Cause(ctx))
-	}
 	op, ctx, err := g.admit(ctx)
 	if err != nil {
 		return err
@@ -189,13 +190,17 @@ func (op *operation) Value(key any) any {
 }
 
 // admit returns the operation that a Do with ctx is a part of, and the context for
-// that part.
+// that part. Its error is a *refusal when the gate is closed.
 func (g *Gate) admit(ctx context.Context) (*operation, context.Context, error) {
+	if ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("syncgate: operate on cluster %s: %w", g.id, context.Cause(ctx))
+	}
 	outer, _ := ctx.Value(g).(*operation)
 	if outer == nil && !g.open.Load() {
 		// Refused without the lock, so that a crowd at a closed gate does not
 		// delay its opening.
 		if s := g.snap.Load(); s.Paused {
+			g.refused.Add(1)
 			return nil, nil, s.refusal
 		}
 	}
@@ -206,8 +211,10 @@ func (g *Gate) admit(ctx context.Context) (*operation, context.Context, error) {
 		return outer, ctx, nil
 	}
 	if s := g.snap.Load(); s.Paused {
+		g.refused.Add(1)
 		return nil, nil, s.refusal
 	}
+	g.counts.Admitted++
 	g.inFlight++
 	op := &operation{Context: ctx, gate: g, parts: 1}
 	return op, op, nil
@@ -232,6 +239,28 @@ func (g *Gate) InFlight() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.inFlight
+}
+
+// Stats counts what has gone through a gate since it was made.
+type Stats struct {
+	Admitted uint64 // Operations. What is nested in one is not counted again.
+	Refused  uint64 // Attempts that a closed gate refused.
+	Pauses   uint64 // How often the open gate closed, but for the end of Run.
+	Resumes  uint64 // How often the closed gate opened, but for the sync.
+	Parked   int    // Keys that backlogs have parked for this gate now.
+}
+
+// Stats returns the counts of the gate. It is for reports: its cost grows with
+// the number of backlogs that have keys for this gate.
+func (g *Gate) Stats() Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	stats := g.counts
+	stats.Refused = g.refused.Load()
+	for b := range g.backlogs {
+		stats.Parked += b.parkedFor(g)
+	}
+	return stats
 }
 
 // WaitOpen waits until the gate is open. Its error wraps the cause of ctx, or
@@ -299,6 +328,14 @@ func (g *Gate) wakeLocked() {
 	}
 }
 
+// Gates returns the gate itself: what serves a Hub serves the gate of an agent.
+func (g *Gate) Gates() iter.Seq[*Gate] {
+	return func(yield func(*Gate) bool) { yield(g) }
+}
+
+// Informer returns the informer that the gate follows, see Hub.Informer.
+func (g *Gate) Informer() cache.SharedIndexInformer { return g.hub.informer }
+
 // Name returns the name of the health check that Check is.
 func (g *Gate) Name() string { return "syncgate-" + string(g.id) }
 
@@ -330,6 +367,13 @@ func (g *Gate) publish(next State) bool {
 	if changed {
 		s.seq++
 	}
+	if prev != nil && prev.Paused != s.Paused && prev.Reason != ReasonNotSynced && s.Reason != ReasonStopped {
+		if s.Paused {
+			g.counts.Pauses++
+		} else {
+			g.counts.Resumes++
+		}
+	}
 	if s.Paused {
 		s.refusal = &refusal{g.id, &s.State}
 		if changed || g.closed == nil {
@@ -340,6 +384,15 @@ func (g *Gate) publish(next State) bool {
 	g.open.Store(!s.Paused)
 	if changed {
 		g.wakeLocked()
+	}
+	switch {
+	case s.Reason == ReasonStopped:
+		for b := range g.backlogs {
+			b.drop(g)
+		}
+		g.backlogs = nil
+	case !s.Paused && len(g.backlogs) > 0:
+		g.hub.replays.add(g)
 	}
 	return changed
 }

@@ -37,6 +37,7 @@ type Hub struct {
 	only     types.UID // of an agent's gate; empty: every cluster counts
 	what     string    // for people
 	news     news
+	replays  gateQueue // the gates that have opened with keys parked for them
 
 	synced  chan struct{} // closed when every gate shows the first list
 	stopped chan struct{} // closed when Run has closed the gates
@@ -110,8 +111,9 @@ func newHub(inf cache.SharedIndexInformer, opts Options) (*Hub, error) {
 		logger:   klog.Background(),
 		records:  map[types.NamespacedName]*record{},
 		reader:   reader{},
+		news:     news{gateQueue: newGateQueue()},
+		replays:  newGateQueue(),
 	}
-	h.news.init()
 	return h, nil
 }
 
@@ -159,11 +161,13 @@ func (h *Hub) Run(ctx context.Context) error {
 			own.RunWithContext(ctx)
 		}()
 	}
-	parts.Add(1)
-	go func() {
-		defer parts.Done()
-		h.tell(ctx)
-	}()
+	for _, part := range []func(context.Context){h.tell, h.replay} {
+		parts.Add(1)
+		go func() {
+			defer parts.Done()
+			part(ctx)
+		}()
+	}
 
 	if h.awaitFirstList(ctx, registration) {
 		h.sync()
@@ -357,7 +361,7 @@ func (h *Hub) show(g *Gate, level int) {
 	if !g.publish(s) || !h.hasSynced || h.isStopped {
 		return
 	}
-	h.news.about(g)
+	h.news.add(g)
 	h.logger.V(level).Info("Gate changed", "clusterID", g.id, "phase", s.Phase, "paused", s.Paused, "reason", s.Reason, "message", s.Message)
 }
 
@@ -473,6 +477,10 @@ func (h *Hub) Gates() iter.Seq[*Gate] {
 	h.gatesMu.RUnlock()
 	return slices.Values(gates)
 }
+
+// Informer returns the informer that the hub follows, for example to add a handler
+// of your own. Do not change its objects.
+func (h *Hub) Informer() cache.SharedIndexInformer { return h.informer }
 
 // OnChange is OnChange of every gate of the hub, also of those to come, but for
 // clusters that never had a ManagedCluster.

@@ -6,14 +6,69 @@ import (
 	"sync"
 )
 
-// news knows which gates have changed and who wants to hear of it. What it holds
-// is bounded by the number of gates: a gate is queued once, and its state is read
-// when its turn comes.
-type news struct {
-	mu     sync.Mutex // guards the fields below; taken last
-	all    []*subscription
-	queue  []*Gate
+// gateQueue is a queue of gates that have something for the goroutine at its end.
+// A gate is in it once, and what it has is read when its turn comes: that bounds
+// the queue by the number of gates.
+type gateQueue struct {
+	mu     sync.Mutex // guards gates and queued; taken last
+	gates  []*Gate
+	queued map[*Gate]struct{}
 	arrive chan struct{} // has an element when the queue may not be empty
+}
+
+func newGateQueue() gateQueue {
+	return gateQueue{queued: map[*Gate]struct{}{}, arrive: make(chan struct{}, 1)}
+}
+
+func (q *gateQueue) add(gates ...*Gate) {
+	q.mu.Lock()
+	for _, g := range gates {
+		if _, ok := q.queued[g]; !ok {
+			q.queued[g] = struct{}{}
+			q.gates = append(q.gates, g)
+		}
+	}
+	q.mu.Unlock()
+	select {
+	case q.arrive <- struct{}{}:
+	default:
+	}
+}
+
+func (q *gateQueue) next() *Gate {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.gates) == 0 {
+		q.gates, q.queued = nil, map[*Gate]struct{}{} // let a burst's memory go
+		return nil
+	}
+	g := q.gates[0]
+	q.gates[0] = nil
+	q.gates = q.gates[1:]
+	delete(q.queued, g)
+	return g
+}
+
+// each calls do for each gate of the queue, in order, until ctx ends.
+func (q *gateQueue) each(ctx context.Context, do func(*Gate)) {
+	for ctx.Err() == nil {
+		if g := q.next(); g != nil {
+			do(g)
+			continue
+		}
+		select {
+		case <-q.arrive:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// news knows which gates have changed and who wants to hear of it.
+type news struct {
+	gateQueue
+
+	mu  sync.Mutex // guards all, and the subscriptions of gates; taken last
+	all []*subscription
 }
 
 // subscription is one callback.
@@ -26,37 +81,12 @@ type subscription struct {
 	told map[*Gate]*snapshot
 }
 
-func (n *news) init() { n.arrive = make(chan struct{}, 1) }
-
-func (n *news) about(gates ...*Gate) {
-	n.mu.Lock()
-	for _, g := range gates {
-		if !g.queued {
-			g.queued = true
-			n.queue = append(n.queue, g)
-		}
-	}
-	n.mu.Unlock()
-	select {
-	case n.arrive <- struct{}{}:
-	default:
-	}
-}
-
-// next takes a gate from the queue, with the subscriptions that it concerns in
-// the order of subscribing.
-func (n *news) next() (*Gate, []*subscription) {
+// about returns the subscriptions that a gate concerns, in the order of
+// subscribing.
+func (n *news) about(g *Gate) []*subscription {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.queue) == 0 {
-		n.queue = nil // let a burst's memory go
-		return nil, nil
-	}
-	g := n.queue[0]
-	n.queue[0] = nil
-	n.queue = n.queue[1:]
-	g.queued = false
-	return g, slices.Concat(n.all, g.subscriptions)
+	return slices.Concat(n.all, g.subscriptions)
 }
 
 func (n *news) isStopped(s *subscription) bool {
@@ -79,9 +109,9 @@ func (h *Hub) subscribe(g *Gate, fn func(Change)) (stop func()) {
 	*list = append(*list, s)
 	n.mu.Unlock()
 	if g != nil {
-		n.about(g)
+		n.add(g)
 	} else {
-		n.about(slices.Collect(h.Gates())...)
+		n.add(slices.Collect(h.Gates())...)
 	}
 	return func() {
 		n.mu.Lock()
@@ -101,39 +131,26 @@ func (h *Hub) tell(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	for {
-		g, subscriptions := h.news.next()
-		if g == nil {
-			select {
-			case <-h.news.arrive:
-			case <-ctx.Done():
-				return
-			}
-			continue
+	h.news.each(ctx, func(g *Gate) {
+		for _, s := range h.news.about(g) {
+			h.tellOf(ctx, s, g)
 		}
-		for _, s := range subscriptions {
-			if !h.tellOf(ctx, s, g) {
-				return
-			}
-		}
-	}
+	})
 }
 
-// tellOf calls one callback with what is new of one gate. It returns false when
-// ctx has ended.
-func (h *Hub) tellOf(ctx context.Context, s *subscription, g *Gate) bool {
+// tellOf calls one callback with what is new of one gate, unless ctx has ended.
+func (h *Hub) tellOf(ctx context.Context, s *subscription, g *Gate) {
 	now, closed := g.snapshots()
 	last := s.told[g]
 	steps := []*snapshot{now}
 	switch {
 	case last == nil:
 		if s.gate == nil && now.Reason == ReasonNotFound {
-			return true
+			return
 		}
-		unknown := h.unknown(ReasonNotSynced)
-		last = &snapshot{State: unknown}
+		last = &snapshot{State: h.unknown(ReasonNotSynced)}
 	case last.seq == now.seq:
-		return true
+		return
 	case !last.Paused && !now.Paused && closed != nil && closed.seq > last.seq:
 		// It closed and opened since: whoever was refused waits for the opening.
 		steps = []*snapshot{closed, now}
@@ -141,16 +158,12 @@ func (h *Hub) tellOf(ctx context.Context, s *subscription, g *Gate) bool {
 		steps = nil
 	}
 	for _, step := range steps {
-		if ctx.Err() != nil {
-			return false
-		}
-		if h.news.isStopped(s) {
-			return true
+		if ctx.Err() != nil || h.news.isStopped(s) {
+			return
 		}
 		s.told[g] = step
 		s.fn(Change{ClusterID: g.id, Old: h.view(&last.State), New: h.view(&step.State)})
 		last = step
 	}
 	s.told[g] = now
-	return true
 }
