@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -163,4 +164,12 @@ func BenchmarkFlip(b *testing.B) {
 			b.Fatal("not flipped")
 		}
 	}
+}
+
+// heap returns the bytes in use.
+func heap() uint64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
 }

@@ -422,6 +422,40 @@ func TestC3TypedObjects(t *testing.T) {
 	})
 }
 
+// A CRD that is put back to the stock one drops the flag from what is shown, and
+// bumps no generation.
+func TestC3TheFieldVanishes(t *testing.T) {
+	obj := cluster(tu.Paused(true))
+	inBubble(t, syncgate.Options{}, []any{obj}, func(t *testing.T, f *fixture) {
+		var seen changes
+		f.gate.OnChange(seen.add)
+		seen.take()
+		vanished := func(opts ...tu.Option) *unstructured.Unstructured {
+			out := tu.With(obj, append(opts, tu.Unpaused())...)
+			out.SetGeneration(obj.GetGeneration())
+			return out
+		}
+		f.Update(obj, vanished())
+		s := f.wants(true, syncgate.Paused, syncgate.ReasonFieldNotVisible)
+		if !strings.Contains(s.Message, "add it to the CRD again") {
+			t.Errorf("Message = %q; want what to do", s.Message)
+		}
+		f.Update(nil, vanished(tu.Heartbeat(time.Now())))
+		f.wants(true, syncgate.Paused, syncgate.ReasonFieldNotVisible)
+		if err := f.hub.Check(nil); err != nil {
+			t.Errorf("Check() = %v; want nil: one cluster's object is no fault of the hub", err)
+		}
+		f.Update(nil, obj) // the CRD is right again
+		f.wants(true, syncgate.Paused, syncgate.ReasonSyncPaused)
+		f.Update(nil, vanished())
+		f.Update(nil, tu.With(obj, tu.Unpaused())) // an edit of the spec
+		f.wants(false, syncgate.Open, syncgate.ReasonSyncAllowed)
+		seen.take()
+		f.Update(nil, tu.With(obj, tu.UID("another"), func(o map[string]any) { delete(o["spec"].(map[string]any), "syncPaused") }))
+		f.wants(false, syncgate.Open, syncgate.ReasonSyncAllowed)
+	})
+}
+
 func TestC4OnlyDecisionsNotify(t *testing.T) {
 	obj := cluster()
 	inBubble(t, syncgate.Options{}, []any{obj}, func(t *testing.T, f *fixture) {
@@ -570,6 +604,28 @@ func TestC5EachSubscriberHasItsChain(t *testing.T) {
 		f.Update(paused, tu.With(paused, tu.Paused(false)))
 		early.wants(t, "SyncPaused>SyncAllowed")
 		late.wants(t)
+	})
+}
+
+// One that is stopped while another callback of the same news runs, is not called.
+func TestC5StopIsHeededAtOnce(t *testing.T) {
+	obj := cluster()
+	inBubble(t, syncgate.Options{}, []any{obj}, func(t *testing.T, f *fixture) {
+		var first, second changes
+		block := make(chan struct{})
+		f.gate.OnChange(func(c syncgate.Change) {
+			first.add(c)
+			if c.New.Paused {
+				<-block
+			}
+		})
+		stop := f.gate.OnChange(second.add)
+		second.wants(t, "NotSynced>SyncAllowed")
+		f.Update(obj, tu.With(obj, tu.Paused(true)))
+		first.wants(t, "NotSynced>SyncAllowed", "SyncAllowed>SyncPaused")
+		stop()
+		close(block)
+		second.wants(t)
 	})
 }
 

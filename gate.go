@@ -36,6 +36,8 @@ import (
 //   - Two tools hold the cluster: it opens when neither does.
 //   - Several ManagedClusters have the ID: any of them that is paused pauses.
 //   - The flag is malformed (spec.syncPaused: "true"): closed, Reason Malformed.
+//   - The CRD loses the field while the cluster is paused: closed until the spec is
+//     edited, Reason FieldNotVisible. A process that starts afterwards can't know.
 //   - A callback blocks: the gate goes on, callbacks wait.
 //   - Run has ended: closed for ever, for those who still hold the gate.
 //   - The process restarts: a new gate starts closed and reads the state before

@@ -288,6 +288,9 @@ func (h *Hub) seen(obj any) {
 		h.notVisible = now.problem
 	}
 	r := h.records[key]
+	if r != nil {
+		now.missField(&r.seen)
+	}
 	// The selection is the server's; which cluster an object counts for is what
 	// its spec names.
 	counts := now.clusterID != "" && (h.only == "" || h.only == now.clusterID)

@@ -21,6 +21,7 @@ type observation struct {
 	generation int64
 	syncMode   Mode
 	appPusher  tristate
+	stated     bool   // spec.syncPaused is there
 	field      bool   // spec.syncPaused is true
 	holds      []Hold // by annotations, in the order of their owners
 	fault      string // ReasonMalformed or ReasonFieldNotVisible, where either is
@@ -37,7 +38,7 @@ const (
 func (o *observation) equal(p *observation) bool {
 	return o.clusterID == p.clusterID && o.uid == p.uid && o.generation == p.generation &&
 		o.syncMode == p.syncMode && o.appPusher == p.appPusher &&
-		o.field == p.field && o.fault == p.fault && o.problem == p.problem && slices.Equal(o.holds, p.holds)
+		o.stated == p.stated && o.field == p.field && o.fault == p.fault && o.problem == p.problem && slices.Equal(o.holds, p.holds)
 }
 
 // malformed notes a problem. Of several always the same one is told, whatever
@@ -68,6 +69,20 @@ const (
 	flagRemedy = "set it to true or false, or remove it"
 	holdRemedy = "remove it, or give it a text as value"
 )
+
+// missField keeps a pause whose flag has vanished although nobody has written the
+// spec since: the CRD has lost the field, and the server trims it from what it
+// shows. An edit of the spec under such a CRD drops the flag for good, and counts.
+func (o *observation) missField(before *observation) {
+	if o.uid != before.uid || o.generation != before.generation || o.generation == 0 || o.stated || o.fault != "" {
+		return
+	}
+	if before.field || before.fault == ReasonFieldNotVisible {
+		o.fault = ReasonFieldNotVisible
+		o.problem = SyncPausedField + " was true and has vanished without an edit of the spec, so the CRD has lost the field; " +
+			"add it to the CRD again, or edit the spec to resume"
+	}
+}
 
 // merge returns what the ManagedClusters of one cluster say together: any that
 // is paused pauses. There is at least one; their order is that of their keys.
@@ -200,7 +215,7 @@ func (o *observation) readFlag(value any) {
 	if !ok {
 		o.malformed(SyncPausedField, value, flagRemedy)
 	}
-	o.field = paused
+	o.stated, o.field = true, paused
 }
 
 func (o *observation) readHold(name string, value any) {

@@ -64,7 +64,7 @@ const (
 	ReasonSyncPaused      = "SyncPaused"      // Paused: spec.syncPaused is true.
 	ReasonHeld            = "Held"            // Paused: by annotations alone.
 	ReasonMalformed       = "Malformed"       // Paused: the flag or a hold is of the wrong type.
-	ReasonFieldNotVisible = "FieldNotVisible" // Paused: the informer's Go type has no field for the flag.
+	ReasonFieldNotVisible = "FieldNotVisible" // Paused: the informer's Go type, or a CRD put back, has no field for the flag.
 	ReasonDeleted         = "Deleted"         // Gone.
 )
 
