@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/clusternet/syncgate"
 	tu "github.com/clusternet/syncgate/internal/testutil"
@@ -203,7 +205,7 @@ func TestC2Decision(t *testing.T) {
 		"duplicates, first paused": {[]any{tu.ManagedCluster(ns, "a", id, tu.Paused(true)), cluster()}, "SyncPaused", []syncgate.Hold{field}},
 		"duplicates, last paused":  {[]any{cluster(), tu.ManagedCluster("z", "z", id, tu.Paused(true))}, "SyncPaused", []syncgate.Hold{field}},
 		"duplicates, held apart": {
-			[]any{cluster(tu.Held("b", "2")), tu.ManagedCluster(ns, "a", id, tu.Held("a", "1"))},
+			[]any{cluster(tu.Held("a", "1")), tu.ManagedCluster(ns, "a", id, tu.Held("b", "2"))},
 			"Held", []syncgate.Hold{{Owner: "a", Reason: "1"}, {Owner: "b", Reason: "2"}},
 		},
 		"duplicates, last held": {
@@ -713,12 +715,18 @@ func TestC5NoneRunsAfterRun(t *testing.T) {
 }
 
 func TestC5HubIsNotToldOfClustersNobodyRegistered(t *testing.T) {
-	inBubble(t, syncgate.Options{}, nil, func(t *testing.T, f *fixture) {
+	inBubble(t, syncgate.Options{StaleAfter: time.Hour}, nil, func(t *testing.T, f *fixture) {
 		var seen, ofGate changes
 		f.hub.OnChange(seen.add)
 		f.hub.Gate("a typing error").OnChange(ofGate.add)
 		seen.wants(t)
 		ofGate.wants(t, "NotSynced>NotFound")
+		time.Sleep(2 * time.Hour)
+		seen.wants(t)
+		ofGate.wants(t, "NotFound>Stale")
+		f.SetContact(time.Now())
+		time.Sleep(time.Second)
+		seen.wants(t)
 		f.Add(cluster())
 		seen.wants(t, "NotSynced>SyncAllowed")
 	})
@@ -1099,9 +1107,75 @@ func TestC11FaultsKeepTheState(t *testing.T) {
 			t.Errorf("Check() = %v; want nil: a pause is no fault", err)
 		}
 		seen.wants(t, "SyncAllowed>SyncPaused")
-		f.Stop()
-		if err := f.gate.Check(nil); err == nil || !strings.Contains(err.Error(), "informer has stopped") {
-			t.Errorf("Check() = %v; want that the informer has stopped", err)
+	})
+}
+
+// Who follows nothing any more must not stay open.
+func TestC10TheInformerStops(t *testing.T) {
+	for _, synced := range []bool{false, true} {
+		t.Run(fmt.Sprintf("synced=%v", synced), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source := tu.NewSource()
+				hub, err := syncgate.NewHub(source, syncgate.Options{FailOpen: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ended := make(chan error, 1)
+				go func() { ended <- hub.Run(t.Context()) }()
+				synctest.Wait()
+				if synced {
+					source.Add(cluster())
+					source.Sync()
+					if err := hub.WaitForSync(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				source.Stop()
+				if err := <-ended; err == nil || !strings.Contains(err.Error(), "it has stopped") {
+					t.Errorf("Run = %v; want that the informer has stopped", err)
+				}
+				if s := hub.Gate(id).State(); !s.Paused || s.Reason != syncgate.ReasonStopped {
+					t.Errorf("State() = %+v; want Stopped", s)
+				}
+			})
+		})
+	}
+}
+
+type writer func([]byte)
+
+func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
+
+// A log that blocks, or that asks the hub, blocks no gate.
+func TestLogsHoldNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := tu.NewSource()
+		hub, err := syncgate.NewHub(source, syncgate.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		logged := 0
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(
+			textlogger.Verbosity(9), textlogger.Output(writer(func([]byte) {
+				logged++
+				_ = hub.Gate("made in a log")
+				_ = hub.Check(nil)
+			}))))))
+		var run sync.WaitGroup
+		run.Add(1)
+		go func() { defer run.Done(); _ = hub.Run(ctx) }()
+		synctest.Wait()
+		obj := cluster()
+		source.Add(obj)
+		source.Sync()
+		if err := hub.WaitForSync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		source.Update(obj, tu.With(obj, tu.Paused(true)))
+		cancel()
+		run.Wait()
+		if logged < 2 {
+			t.Errorf("%d lines were logged; want the sync and the pause", logged)
 		}
 	})
 }
@@ -1143,6 +1217,76 @@ func TestC11StaleAfter(t *testing.T) {
 		if !f.hub.Gate("paused").Paused() || unknown.Paused() {
 			t.Error("after the silence the gates do not show what was known before")
 		}
+	})
+}
+
+// The contact that ends a silence may come before the state that it is about.
+func TestC11StaleOpensByStateOnly(t *testing.T) {
+	obj := cluster()
+	opts := syncgate.Options{StaleAfter: 5 * time.Minute}
+	inBubble(t, opts, []any{obj, tu.ManagedCluster(ns, "noisy", "noisy")}, func(t *testing.T, f *fixture) {
+		var seen changes
+		f.gate.OnChange(seen.add)
+		time.Sleep(time.Hour)
+		f.wants(true, syncgate.Unknown, syncgate.ReasonStale)
+		f.SetErr(errors.New("the list is under way"))
+		f.SetContact(time.Now())
+		time.Sleep(time.Minute)
+		f.wants(true, syncgate.Unknown, syncgate.ReasonStale)
+		f.SetErr(nil)
+		noisy := tu.ManagedCluster(ns, "noisy", "noisy")
+		for range 20 { // a relist on its way through the handler
+			f.SetContact(time.Now())
+			next := tu.With(noisy, tu.Heartbeat(time.Now()))
+			f.Update(noisy, next)
+			noisy = next
+			time.Sleep(50 * time.Millisecond)
+			f.wants(true, syncgate.Unknown, syncgate.ReasonStale)
+		}
+		f.Update(obj, tu.With(obj, tu.Paused(true)))
+		time.Sleep(time.Second)
+		f.wants(true, syncgate.Paused, syncgate.ReasonSyncPaused)
+		// In between it is told who holds the cluster, while it is stale still.
+		seen.wants(t, "NotSynced>SyncAllowed", "SyncAllowed>Stale", "Stale>Stale", "Stale>SyncPaused")
+
+		// Events that never end hold up nothing for ever.
+		f.Update(nil, obj)
+		time.Sleep(time.Hour)
+		for range 200 {
+			f.SetContact(time.Now())
+			next := tu.With(noisy, tu.Heartbeat(time.Now()))
+			f.Update(noisy, next)
+			noisy = next
+			time.Sleep(50 * time.Millisecond)
+		}
+		f.wants(false, syncgate.Open, syncgate.ReasonSyncAllowed)
+	})
+}
+
+func TestC11StaleFromTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, syncgate.Options{StaleAfter: time.Minute})
+		opened := false
+		f.gate.OnChange(func(c syncgate.Change) { opened = opened || !c.New.Paused })
+		f.Add(cluster())
+		f.SetContact(time.Now().Add(-time.Hour))
+		f.Source.Sync()
+		if err := f.hub.WaitForSync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.wants(true, syncgate.Unknown, syncgate.ReasonStale)
+		synctest.Wait()
+		if opened {
+			t.Error("a stale gate was open at its start")
+		}
+	})
+}
+
+func TestC11ContactInTheFuture(t *testing.T) {
+	inBubble(t, syncgate.Options{StaleAfter: time.Minute}, []any{cluster()}, func(t *testing.T, f *fixture) {
+		f.SetContact(time.Now().AddDate(300, 0, 0))
+		time.Sleep(time.Hour) // of a few looks
+		f.wants(false, syncgate.Open, syncgate.ReasonSyncAllowed)
 	})
 }
 

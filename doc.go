@@ -28,10 +28,10 @@
 //
 // # Concurrency
 //
-// Everything here may be called from any goroutine. A gate is written by one
-// goroutine, that of the informer's handler; [Gate.Paused] is one atomic load. No
-// lock is held while a function of the caller runs. All callbacks of one Run run
-// in one goroutine. Nothing starts before Run and nothing is left after it.
+// Everything here may be called from any goroutine, and [Gate.Paused] is one
+// atomic load. No lock is held while a function of the caller runs, nor while
+// anything is logged. All callbacks of one Run run in one goroutine. Nothing starts
+// before Run and nothing is left after it.
 //
 // # What is guaranteed
 //

@@ -34,7 +34,8 @@ import (
 //   - The ManagedCluster is deleted: the last decision holds, Phase is Gone.
 //     One created anew is decided anew.
 //   - Two tools hold the cluster: it opens when neither does.
-//   - Several ManagedClusters have the ID: any of them that is paused pauses.
+//   - Several ManagedClusters have the ID: any of them that is paused pauses. What
+//     happened to several during an outage is seen one after the other.
 //   - The flag is malformed (spec.syncPaused: "true"): closed, Reason Malformed.
 //   - The CRD loses the field while the cluster is paused: closed until the spec is
 //     edited, Reason FieldNotVisible. A process that starts afterwards can't know.
@@ -99,8 +100,8 @@ func New(client dynamic.Interface, namespace string, clusterID types.UID, opts O
 	return g, nil
 }
 
-// Run follows the ManagedCluster until ctx ends, then closes the gate for ever
-// and returns nil. It returns ErrAlreadyRun when called again, and ErrDrivenByHub
+// Run follows the ManagedCluster until ctx ends, then at once closes the gate for
+// ever and returns nil. A Do that races the end of ctx may still be admitted. It returns ErrAlreadyRun when called again, and ErrDrivenByHub
 // on the gate of a Hub.
 //
 // When Run has returned, no callback runs and no goroutine of it is left, but for
@@ -150,7 +151,9 @@ func (g *Gate) State() State {
 // All callbacks of a Gate's or a Hub's Run are called by one goroutine, one after
 // the other, with no lock held. fn may call anything of the gate, stop too. While
 // fn blocks, no other callback is called and Run does not return, but the gates
-// go on. stop does not wait for a call under way; after it no other starts.
+// go on. fn must not end its goroutine by runtime.Goexit, which would end all
+// callbacks. stop does not wait for a call that has begun; after it no other
+// begins.
 func (g *Gate) OnChange(fn func(Change)) (stop func()) { return g.hub.subscribe(g, fn) }
 
 // Do runs fn unless the gate is closed, and returns what fn returns. It is for
@@ -161,6 +164,8 @@ func (g *Gate) OnChange(fn func(Change)) (stop func()) { return g.hub.subscribe(
 // The context that fn is given stands for the admitted operation: a Do of the
 // same gate with it, or with one derived from it, is a part of that operation and
 // runs even when the gate has closed in between, as long as some part still runs.
+// Within fn use that context and no other: with one from outside a nested Do is
+// an operation of its own, and refused when the gate has closed.
 //
 // When the gate is closed Do returns an error for which errors.Is(err, ErrPaused)
 // is true, and ErrStopped too after the end of Run. When ctx is done already, it

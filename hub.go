@@ -24,8 +24,16 @@ const (
 	// the first list: client-go 0.32 offers nothing to wait on.
 	syncPoll = 5 * time.Millisecond
 
-	// stalePoll is how often a stale hub looks whether the server is heard again.
+	// stalePoll is how often a stale hub looks whether the server is heard again,
+	// and how long its handler must be quiet to count as up to date.
 	stalePoll = 100 * time.Millisecond
+
+	// catchUp is how long a stale hub whose handler is never quiet waits once the
+	// server is heard again: enough for the events of a large relist.
+	catchUp = 5 * time.Second
+
+	// stopPoll is how often a hub looks whether its informer has stopped.
+	stopPoll = time.Second
 )
 
 // Hub has the gates of all clusters of one informer. All methods may be called
@@ -39,8 +47,8 @@ type Hub struct {
 	news     news
 	replays  gateQueue // the gates that have opened with keys parked for them
 
-	synced  chan struct{} // closed when every gate shows the first list
-	stopped chan struct{} // closed when Run has closed the gates
+	synced  chan struct{} // closed, under mu, when every gate shows the first list
+	stopped chan struct{} // closed, under mu, when Run has closed the gates
 
 	// gatesMu guards gates. Where mu is needed too, it is taken first.
 	gatesMu sync.RWMutex
@@ -48,13 +56,34 @@ type Hub struct {
 
 	mu         sync.RWMutex // guards the fields below
 	logger     klog.Logger
+	lines      []func(klog.Logger) // to be logged once mu is free: a log may block
 	running    bool
-	hasSynced  bool
-	isStopped  bool
 	stale      bool
+	lastEvent  time.Time
 	records    map[types.NamespacedName]*record
 	reader     reader
 	notVisible string // the Go type that has no field for the flag, if any
+}
+
+// update calls do with mu held.
+func (h *Hub) update(do func()) {
+	h.mu.Lock()
+	do()
+	lines, logger := h.lines, h.logger
+	h.lines = nil
+	h.mu.Unlock()
+	for _, line := range lines {
+		line(logger)
+	}
+}
+
+func closed(ch chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 // record is a ManagedCluster that counts for a gate. It is guarded by Hub.mu.
@@ -127,22 +156,25 @@ type (
 
 // Run follows the informer until ctx ends, then closes all gates for ever, also
 // those first asked for later, and returns nil. It runs an *informer.Informer
-// unless that runs already; any other informer is for the caller to run.
+// unless that runs already; any other informer is for the caller to run, for
+// longer than the hub.
 //
 // It returns ErrAlreadyRun when called again, and an error when the informer has
-// stopped already. When Run has returned, no callback runs and no goroutine of it
-// is left, but for a request that its client does not end with its context
-// (client-go 0.32 sleeps out a Retry-After). It waits for a callback that is
-// running.
+// stopped, now or later: what follows nothing must not stay open. When Run has
+// returned, no callback runs and no goroutine of it is left, but for a request
+// that its client does not end with its context (client-go 0.32 sleeps out a
+// Retry-After). It waits for a callback that is running.
 func (h *Hub) Run(ctx context.Context) error {
-	h.mu.Lock()
-	if h.running {
-		h.mu.Unlock()
+	running := false
+	h.update(func() {
+		running, h.running = h.running, true
+		if !running {
+			h.logger = klog.FromContext(ctx)
+		}
+	})
+	if running {
 		return fmt.Errorf("syncgate: run the gate of %s: %w", h.what, ErrAlreadyRun)
 	}
-	h.running = true
-	h.logger = klog.FromContext(ctx)
-	h.mu.Unlock()
 	defer h.end()
 
 	registration, err := h.informer.AddEventHandler(h.handler())
@@ -154,6 +186,8 @@ func (h *Hub) Run(ctx context.Context) error {
 
 	var parts sync.WaitGroup
 	defer parts.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if own, ok := h.informer.(*informer.Informer); ok {
 		parts.Add(1)
 		go func() {
@@ -168,99 +202,139 @@ func (h *Hub) Run(ctx context.Context) error {
 			part(ctx)
 		}()
 	}
-
-	if h.awaitFirstList(ctx, registration) {
-		h.sync()
-		h.watchContact(ctx)
-	}
+	err = h.follow(ctx, registration)
 	h.end() // before it is waited for anything
-	return nil
+	return err
 }
 
-// awaitFirstList returns true once our own handler has processed the first list,
-// and false when ctx ends before.
-func (h *Hub) awaitFirstList(ctx context.Context, registration cache.ResourceEventHandlerRegistration) bool {
-	poll := time.NewTicker(syncPoll)
-	defer poll.Stop()
-	for !registration.HasSynced() {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-poll.C:
-		}
-	}
-	return ctx.Err() == nil
-}
-
-// sync shows the first list in all gates at once: shown one by one, the first of
-// two ManagedClusters of a cluster would open a gate that the second closes.
-func (h *Hub) sync() {
-	h.mu.Lock()
-	h.hasSynced = true
-	paused, all := 0, 0
-	for g := range h.Gates() {
-		h.show(g, 4)
-		all++
-		if g.Paused() {
-			paused++
-		}
-	}
-	log := h.logger
-	h.mu.Unlock()
-	close(h.synced)
-	log.V(2).Info("Gates have synced", "of", h.what, "gates", all, "paused", paused)
-}
-
-// watchContact closes the gates while the server is silent for too long. It
-// returns when ctx ends.
-func (h *Hub) watchContact(ctx context.Context) {
-	source, ok := h.informer.(contacter)
-	if !ok || h.opts.StaleAfter == 0 {
-		<-ctx.Done()
-		return
-	}
-	for {
-		silence := time.Since(source.LastContact())
-		stale := silence >= h.opts.StaleAfter
-		h.setStale(stale)
-		next := h.opts.StaleAfter - silence
-		if stale {
-			next = stalePoll
+// follow shows the first list once our own handler has processed it, and closes
+// the gates while the server is silent for too long. It returns nil when ctx ends,
+// and an error when the informer stops before.
+func (h *Hub) follow(ctx context.Context, registration cache.ResourceEventHandlerRegistration) error {
+	source, _ := h.informer.(contacter)
+	var heard time.Time // since when the server is heard again
+	for start := time.Now(); ; {
+		now, next := time.Now(), stopPoll
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case h.informer.IsStopped():
+			if ctx.Err() != nil { // it ends with us
+				return nil
+			}
+			return fmt.Errorf("syncgate: follow the informer of %s: it has stopped; make a new one for a new run", h.what)
+		case !h.HasSynced():
+			if registration.HasSynced() {
+				h.sync(h.silent(source, now) >= h.opts.StaleAfter)
+				continue
+			}
+			if next = syncPoll; now.Sub(start) > time.Second {
+				next = stalePoll
+			}
+		case h.opts.StaleAfter > 0:
+			silence := h.silent(source, now)
+			switch {
+			case silence >= h.opts.StaleAfter:
+				h.setStale(true)
+				heard, next = time.Time{}, stalePoll
+			case h.isStale():
+				if f, ok := h.informer.(faulter); ok && f.Err() != nil {
+					heard = time.Time{} // the read is still under way
+				} else if heard.IsZero() {
+					heard = now
+				} else if h.caughtUp(now, heard) {
+					h.setStale(false)
+					continue
+				}
+				next = stalePoll
+			default:
+				next = min(next, h.opts.StaleAfter-silence)
+			}
 		}
 		look := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
 			look.Stop()
-			return
 		case <-look.C:
 		}
 	}
 }
 
+// silent returns for how long the server has not been heard. Without StaleAfter
+// nobody asks.
+func (h *Hub) silent(source contacter, now time.Time) time.Duration {
+	if h.opts.StaleAfter == 0 {
+		return -1
+	}
+	return max(0, now.Sub(source.LastContact()))
+}
+
+// caughtUp tells whether the gates may go by what the handler has seen, after the
+// server was silent and is heard again without a fault since a given time. The
+// contact that ends a silence may come before the state that it is about, so it
+// opens nothing by itself: the handler is up to date when no event has come for a
+// moment, or, where events never end, when some time has passed.
+func (h *Hub) caughtUp(now, heard time.Time) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	quiet := now.Sub(h.lastEvent) >= stalePoll && now.Sub(heard) >= stalePoll
+	return quiet || now.Sub(heard) >= catchUp
+}
+
+// sync shows the first list in all gates at once: shown one by one, the first of
+// two ManagedClusters of a cluster would open a gate that the second closes.
+func (h *Hub) sync(stale bool) {
+	h.update(func() {
+		close(h.synced)
+		h.stale = stale
+		paused, all := 0, 0
+		for g := range h.Gates() {
+			h.show(g, 4)
+			all++
+			if g.Paused() {
+				paused++
+			}
+		}
+		h.log(2, "Gates have synced", "of", h.what, "gates", all, "paused", paused)
+	})
+}
+
+func (h *Hub) isStale() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.stale
+}
+
 func (h *Hub) setStale(stale bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.stale == stale {
+	if h.isStale() == stale {
 		return
 	}
-	h.stale = stale
-	h.logger.V(2).Info("The silence of the server changes the gates", "of", h.what, "stale", stale, "staleAfter", h.opts.StaleAfter)
-	for g := range h.Gates() {
-		h.show(g, 4)
-	}
+	h.update(func() {
+		h.stale = stale
+		h.log(2, "The silence of the server changes the gates", "of", h.what, "stale", stale, "staleAfter", h.opts.StaleAfter)
+		for g := range h.Gates() {
+			h.show(g, 4)
+		}
+	})
 }
 
 // end closes all gates for ever.
 func (h *Hub) end() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.isStopped {
-		return
-	}
-	h.isStopped = true
-	close(h.stopped)
-	for g := range h.Gates() {
-		h.show(g, 4)
+	h.update(func() {
+		if closed(h.stopped) {
+			return
+		}
+		close(h.stopped)
+		for g := range h.Gates() {
+			h.show(g, 4)
+		}
+	})
+}
+
+// log logs once mu is free.
+func (h *Hub) log(level int, message string, keysAndValues ...any) {
+	if h.logger.V(level).Enabled() {
+		h.lines = append(h.lines, func(logger klog.Logger) { logger.V(level).Info(message, keysAndValues...) })
 	}
 }
 
@@ -273,15 +347,16 @@ func (h *Hub) handler() cache.ResourceEventHandler {
 }
 
 // seen takes in what a ManagedCluster says.
-func (h *Hub) seen(obj any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.isStopped { // a removed handler may be called once more
+func (h *Hub) seen(obj any) { h.update(func() { h.seenLocked(obj) }) }
+
+func (h *Hub) seenLocked(obj any) {
+	if closed(h.stopped) { // a removed handler may be called once more
 		return
 	}
+	h.lastEvent = time.Now()
 	key, now, ok := h.reader.read(obj)
 	if !ok {
-		h.logger.V(4).Info("Ignored an object that is no ManagedCluster", "type", fmt.Sprintf("%T", obj))
+		h.log(4, "Ignored an object that is no ManagedCluster", "type", fmt.Sprintf("%T", obj))
 		return
 	}
 	if now.fault == ReasonFieldNotVisible && h.notVisible == "" {
@@ -315,14 +390,12 @@ func (h *Hub) seen(obj any) {
 
 // deleted takes in that a ManagedCluster is gone, or has left the selection.
 func (h *Hub) deleted(obj any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.isStopped {
-		return
-	}
-	if r := h.records[keyOf(obj)]; r != nil {
-		h.drop(r)
-	}
+	h.update(func() {
+		h.lastEvent = time.Now()
+		if r := h.records[keyOf(obj)]; r != nil && !closed(h.stopped) {
+			h.drop(r)
+		}
+	})
 }
 
 func (h *Hub) drop(r *record) {
@@ -337,7 +410,7 @@ func (h *Hub) decide(g *Gate) {
 	if len(g.records) == 0 {
 		if g.base.Phase != Unknown && g.base.Phase != Gone {
 			g.base.Phase, g.base.Reason = Gone, ReasonDeleted
-			g.base.Message = "deleted, and the last decision holds: " + g.base.Message
+			g.base.Message = "deleted, or no longer selected; the last decision holds: " + g.base.Message
 		}
 	} else {
 		g.base = merge(g.records)
@@ -351,21 +424,21 @@ func (h *Hub) decide(g *Gate) {
 func (h *Hub) show(g *Gate, level int) {
 	s := g.base
 	switch {
-	case h.isStopped:
+	case closed(h.stopped):
 		s.Phase, s.Reason, s.Paused = Unknown, ReasonStopped, true
 		s.Message = "Run has ended, so nothing is known any more; make a new gate"
-	case !h.hasSynced:
+	case !h.HasSynced():
 		s = h.unknown(ReasonNotSynced)
 	case h.stale:
 		s.Phase, s.Reason, s.Paused = Unknown, ReasonStale, true
 		s.Message = fmt.Sprintf("the server has been silent for %v; before that: %s", h.opts.StaleAfter, s.Message)
 	}
 	s.Since = time.Now()
-	if !g.publish(s) || !h.hasSynced || h.isStopped {
+	if !g.publish(s) || !h.HasSynced() || closed(h.stopped) {
 		return
 	}
 	h.news.add(g)
-	h.logger.V(level).Info("Gate changed", "clusterID", g.id, "phase", s.Phase, "paused", s.Paused, "reason", s.Reason, "message", s.Message)
+	h.log(level, "Gate changed", "clusterID", g.id, "phase", s.Phase, "paused", s.Paused, "reason", s.Reason, "message", s.Message)
 }
 
 // unknown is the state of a cluster of which nothing has been seen.
@@ -396,34 +469,27 @@ func (h *Hub) view(s *State) State {
 
 // HasSynced tells whether our own handler has processed the first list and every
 // gate shows it.
-func (h *Hub) HasSynced() bool {
-	select {
-	case <-h.synced:
-		return true
-	default:
-		return false
-	}
-}
+func (h *Hub) HasSynced() bool { return closed(h.synced) }
 
 // WaitForSync waits until HasSynced. Its error wraps the cause of ctx and says
 // what kept the hub from syncing; ErrStopped is in it when Run has ended.
 func (h *Hub) WaitForSync(ctx context.Context) error {
 	select {
-	case <-h.stopped:
-		return fmt.Errorf("syncgate: wait for the first list of %s: %w", h.what, ErrStopped)
-	default:
-	}
-	select {
 	case <-h.synced:
-		return nil
 	case <-h.stopped:
-		return fmt.Errorf("syncgate: wait for the first list of %s: %w", h.what, ErrStopped)
 	case <-ctx.Done():
-		if err := h.fault(); err != nil {
-			return fmt.Errorf("syncgate: wait for the first list of %s: %w (%w)", h.what, context.Cause(ctx), err)
-		}
-		return nil // it synced in the same moment
 	}
+	switch {
+	case closed(h.stopped):
+		return fmt.Errorf("syncgate: wait for the first list of %s: %w", h.what, ErrStopped)
+	case closed(h.synced):
+		return nil
+	}
+	err := context.Cause(ctx)
+	if fault := h.fault(); fault != nil {
+		return fmt.Errorf("syncgate: wait for the first list of %s: %w (%w)", h.what, err, fault)
+	}
+	return fmt.Errorf("syncgate: wait for the first list of %s: %w", h.what, err)
 }
 
 // Gate returns the gate of a cluster, never nil, and always the same for the same
@@ -436,9 +502,8 @@ func (h *Hub) Gate(clusterID types.UID) *Gate {
 	if g != nil {
 		return g
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.gateLocked(clusterID)
+	h.update(func() { g = h.gateLocked(clusterID) })
+	return g
 }
 
 func (h *Hub) gateLocked(clusterID types.UID) *Gate {
@@ -494,7 +559,7 @@ func (h *Hub) Name() string { return "syncgate" }
 
 // Check returns an error when the gates can't vouch for their state: Run was not
 // called or has ended, the hub has not synced, the server refuses or is stale, or
-// the informer has stopped or can't see the flag. A pause is no error. It does
+// the informer can't see the flag. A pause is no error. It does
 // not block and ignores its argument; with Name it is a healthz.HealthChecker of
 // k8s.io/apiserver.
 func (h *Hub) Check(*http.Request) error {
@@ -514,13 +579,11 @@ func (h *Hub) fault() error {
 	switch {
 	case !h.running:
 		return errors.New("it does not run; call Run")
-	case h.isStopped:
+	case closed(h.stopped):
 		return ErrStopped
 	case source != nil:
 		return source
-	case h.informer.IsStopped():
-		return errors.New("the informer has stopped, so changes are not seen any more; run a new one with a new hub")
-	case !h.hasSynced:
+	case !h.HasSynced():
 		return errors.New("the first list has not been processed; is the informer running?")
 	case h.stale:
 		return fmt.Errorf("the server has been silent for %v", h.opts.StaleAfter)

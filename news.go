@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // gateQueue is a queue of gates that have something for the goroutine at its end.
@@ -145,8 +147,8 @@ func (h *Hub) tellOf(ctx context.Context, s *subscription, g *Gate) {
 	steps := []*snapshot{now}
 	switch {
 	case last == nil:
-		if s.gate == nil && now.Reason == ReasonNotFound {
-			return
+		if s.gate == nil && now.Object == (types.NamespacedName{}) {
+			return // nobody has registered it
 		}
 		last = &snapshot{State: h.unknown(ReasonNotSynced)}
 	case last.seq == now.seq:
@@ -158,11 +160,12 @@ func (h *Hub) tellOf(ctx context.Context, s *subscription, g *Gate) {
 		steps = nil
 	}
 	for _, step := range steps {
+		change := Change{ClusterID: g.id, Old: h.view(&last.State), New: h.view(&step.State)}
 		if ctx.Err() != nil || h.news.isStopped(s) {
 			return
 		}
 		s.told[g] = step
-		s.fn(Change{ClusterID: g.id, Old: h.view(&last.State), New: h.view(&step.State)})
+		s.fn(change)
 		last = step
 	}
 	s.told[g] = now

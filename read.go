@@ -111,6 +111,13 @@ func merge(records []*record) State {
 	for _, r := range records {
 		s.Holds = append(s.Holds, r.seen.holds...)
 	}
+	if len(records) > 1 {
+		annotations := s.Holds
+		if field != nil {
+			annotations = annotations[1:]
+		}
+		slices.SortStableFunc(annotations, func(a, b Hold) int { return strings.Compare(a.Owner, b.Owner) })
+	}
 	s.Object = decides.key
 	s.UID = decides.seen.uid
 	s.Generation = decides.seen.generation
@@ -119,7 +126,7 @@ func merge(records []*record) State {
 		appPusher := decides.seen.appPusher == yes
 		s.AppPusher = &appPusher
 	}
-	s.Message = message(&s, decides)
+	s.Message = message(&s, decides, records)
 	return s
 }
 
@@ -132,7 +139,7 @@ func first(records []*record, is func(*observation) bool) *record {
 	return nil
 }
 
-func message(s *State, decides *record) string {
+func message(s *State, decides *record, records []*record) string {
 	switch s.Reason {
 	case ReasonSyncAllowed:
 		return fmt.Sprintf("nothing holds ManagedCluster %s", s.Object)
@@ -143,7 +150,16 @@ func message(s *State, decides *record) string {
 	for _, hold := range s.Holds {
 		holds = append(holds, hold.String())
 	}
-	return fmt.Sprintf("ManagedCluster %s is held by %s", s.Object, strings.Join(holds, ", "))
+	var objects []string
+	for _, r := range records {
+		if r.seen.field || len(r.seen.holds) > 0 {
+			objects = append(objects, r.key.String())
+		}
+	}
+	if len(objects) == 1 {
+		return fmt.Sprintf("ManagedCluster %s is held by %s", objects[0], strings.Join(holds, ", "))
+	}
+	return fmt.Sprintf("ManagedClusters %s are held by %s", strings.Join(objects, " and "), strings.Join(holds, ", "))
 }
 
 // keyOf returns the key of a deleted object, of which an informer may have no

@@ -124,9 +124,10 @@ type Change struct {
 	Old, New  State
 }
 
-// Paused tells whether the gate is closed now and was open before. A gate is
-// closed before it is known, so a cluster that was paused from the start is told
-// as a first Change whose New.Paused is true, not as one that is Paused.
+// Paused tells whether the gate is closed now and was open before. Without
+// FailOpen a gate is closed before it is known, so a cluster that was paused from
+// the start is told as a first Change whose New.Paused is true, not as one that is
+// Paused.
 func (c Change) Paused() bool { return c.New.Paused && !c.Old.Paused }
 
 // Resumed tells whether the gate is open now and was closed before.

@@ -230,6 +230,23 @@ func TestErrOfNoAnswer(t *testing.T) {
 	})
 }
 
+// A request that hangs is on its way for half a minute, and then a fault.
+func TestErrOfARequestThatHangs(t *testing.T) {
+	eachWay(t, func(t *testing.T, _ way) {
+		server := newServer(t, mine("own"))
+		inf := forCluster(t, server, informer.Auto)
+		run(t, server, inf)
+		pass(10 * time.Minute)
+		wantHealthy(t, inf, "while a watch is open")
+		server.Fail(testutil.Hang)
+		server.CutWatches()
+		pass(29 * time.Second)
+		wantHealthy(t, inf, "after 29 seconds without an answer")
+		pass(2 * time.Second)
+		wantErr(t, inf, "after 31 seconds without an answer", "not answered a request")
+	})
+}
+
 // An informer is to stop at once, whatever the server does just then.
 func TestStopsPromptly(t *testing.T) {
 	situations := append([]struct {
@@ -345,13 +362,15 @@ func TestSlowWatchListIsWaitedFor(t *testing.T) {
 			pass(9 * time.Second)
 			server.Create(mine(name))
 			synctest.Wait()
-			wantContact(t, inf, "at the initial event "+name, time.Now())
+			// What ends a silence must be a whole state.
+			wantContact(t, inf, "at the initial event "+name, time.Time{})
 			wantErr(t, inf, "at the initial event "+name, "bookmark")
 		}
 		pass(9 * time.Second)
 		server.WithholdInitialBookmark(false)
 		synctest.Wait()
 		wantHealthy(t, inf, "after the bookmark")
+		wantContact(t, inf, "after the bookmark", time.Now())
 		wantStore(t, inf, "after the bookmark", "a", "b", "c", "d")
 		pass(time.Minute)
 		wantWire(t, server, "in all", []string{"watchlist" + byField})

@@ -24,9 +24,10 @@
 // bookmark that ends the initial events is given up after ten silent seconds,
 // and the informer goes on with LIST and WATCH.
 //
-// A watch that ends before its time, shortly after an event, is followed by
-// another consistent read: a changed CRD ends its watches a second after the
-// change, and in that second they still show objects under the old schema.
+// A changed CRD ends its watches a second after the change, and in that second they
+// still show objects under the old schema. So when a watch ends before its time,
+// shortly after an event, the objects are read once more beside the watch that goes
+// on, and what that one won't show is shown again.
 package informer
 
 import (
@@ -248,6 +249,12 @@ func (i *Informer) Err() error {
 	i.source.mu.Lock()
 	defer i.source.mu.Unlock()
 	return i.source.errLocked()
+}
+
+// SetTransform returns an error: the informer trims objects by a transform of its
+// own, and one that took its place could hide a hold.
+func (i *Informer) SetTransform(cache.TransformFunc) error {
+	return errors.New("informer: set a transform: it has its own; make an informer of client-go instead")
 }
 
 var _ cache.SharedIndexInformer = (*Informer)(nil)

@@ -7,6 +7,8 @@ import (
 	"math"
 	"net/url"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,8 +30,20 @@ const bookmarkTimeout = 10 * time.Second
 // oldSchema is how long before the end of a watch its events are in doubt. A
 // changed CRD ends its watches a second after the change, and what they show in
 // that second is trimmed to the old schema. A watch that goes on from there repeats
-// nothing, so a field that the change brought would be missed.
+// nothing, so a field that the change brought would be missed. See review.
 const oldSchema = 5 * time.Second
+
+// answerTimeout is how long a request may go without an answer before that is a
+// fault: one that hangs looks like one that is on its way.
+const answerTimeout = 30 * time.Second
+
+// noStream is a limit that limits nothing. The dynamic client of client-go up to
+// 0.34 makes a WatchList of a list without one, and may wait for its bookmark for
+// ever.
+const noStream = math.MaxInt32
+
+// probeTimeout bounds a question that the informer can do without.
+const probeTimeout = 10 * time.Second
 
 // stopTimeout is how long the end of Run waits for requests that do not heed it.
 const stopTimeout = time.Second
@@ -38,6 +52,8 @@ var (
 	errNotRun = errors.New("not run yet; call Run of the *Informer, or of the Gate or Hub that it belongs to")
 
 	errNoAnswer = errors.New("the server has not answered the first request yet")
+
+	errSilent = errors.New("the server has not answered a request for over thirty seconds")
 
 	errNoWatch = errors.New("the connection timed out or was ended (EOF, reset) before the watch began")
 
@@ -66,7 +82,8 @@ type source struct {
 	ended   bool
 	inForce Selection
 	contact time.Time
-	fault   error // of the last request; nil once one succeeded
+	fault   error       // of the last request; nil once one succeeded
+	waiting []time.Time // when the requests without an answer yet were made
 	// settled: the selection in force was decided by the initial read just
 	// made, so the watch that follows it need not ask again.
 	settled bool
@@ -132,6 +149,7 @@ func request[T any](ctx context.Context, s *source, send func() (T, error), drop
 		err   error
 	}
 	results := make(chan result)
+	defer s.waitFor(time.Now())()
 	s.requests.Add(1) // that of begin is still counted
 	go func() {
 		defer s.requests.Done()
@@ -153,6 +171,20 @@ func request[T any](ctx context.Context, s *source, send func() (T, error), drop
 	}
 }
 
+// waitFor notes that a request has no answer yet, until its result is called.
+func (s *source) waitFor(since time.Time) (answered func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = append(s.waiting, since)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if i := slices.Index(s.waiting, since); i >= 0 {
+			s.waiting = slices.Delete(s.waiting, i, i+1)
+		}
+	}
+}
+
 func (s *source) list(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	return request(ctx, s, func() (*unstructured.UnstructuredList, error) {
 		return s.resource.List(ctx, opts)
@@ -161,8 +193,11 @@ func (s *source) list(ctx context.Context, opts metav1.ListOptions) (*unstructur
 
 func (s *source) errLocked() error {
 	err := s.fault
-	if s.ctx == nil {
+	switch {
+	case s.ctx == nil:
 		err = errNotRun
+	case err == nil && len(s.waiting) > 0 && time.Since(s.waiting[0]) > answerTimeout:
+		err = errSilent
 	}
 	if err == nil {
 		return nil
@@ -242,12 +277,9 @@ func (s *source) List(opts metav1.ListOptions) (runtime.Object, error) {
 		return nil, err
 	}
 	defer s.requests.Done()
-	var list runtime.Object
-	get := func(sel Selection) error {
-		page, err := s.list(ctx, s.selected(opts, sel))
-		if err == nil {
-			list = page
-		}
+	var page *unstructured.UnstructuredList
+	get := func(sel Selection) (err error) {
+		page, err = s.list(ctx, s.selected(opts, sel))
 		return err
 	}
 	if opts.Continue != "" { // the next page of a selection made already
@@ -266,8 +298,10 @@ func (s *source) List(opts metav1.ListOptions) (runtime.Object, error) {
 		s.failed(err)
 		return nil, err
 	}
-	s.heard(true)
-	return list, nil
+	if page.GetContinue() == "" { // it is the last page that makes a state
+		s.heard(true)
+	}
+	return page, nil
 }
 
 func (s *source) Watch(opts metav1.ListOptions) (watch.Interface, error) {
@@ -300,9 +334,6 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		return err
 	}
 	if !stream {
-		if s.inDoubt() {
-			return nil, s.relist("the last watch has ended before its time, shortly after an event")
-		}
 		if err := s.reselect(ctx); err != nil {
 			return nil, err
 		}
@@ -315,7 +346,7 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 			return nil, err
 		}
 		s.heard(false)
-		return s.tap(ctx, w, due, false), nil
+		return s.tap(ctx, w, &tap{due: due, from: opts.ResourceVersion}), nil
 	}
 	if s.isListOnly() {
 		return nil, errNoBookmark
@@ -331,7 +362,7 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	s.mu.Lock()
 	s.fault = errNoBookmark
 	s.mu.Unlock()
-	return s.tap(ctx, w, due, true), nil
+	return s.tap(ctx, w, &tap{due: due, stream: true}), nil
 }
 
 // selected returns opts for the selection sel.
@@ -390,6 +421,8 @@ func (s *source) reselect(ctx context.Context) error {
 	}
 	// Only the kind of the answer matters. With resourceVersion "0" older
 	// client-go (0.32) may make a WatchList of it, and wait for its bookmark.
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
 	if _, err := s.list(ctx, s.selected(metav1.ListOptions{Limit: 1}, ByField)); err == nil {
 		return s.relist("the CRD lets spec.clusterId be selected now")
 	}
@@ -433,90 +466,180 @@ func notSelectable(err error) bool {
 }
 
 // tap passes a watch on unchanged and looks at what goes by.
-func (s *source) tap(ctx context.Context, w watch.Interface, due time.Time, stream bool) watch.Interface {
-	t := &tap{inner: w, due: due, events: make(chan watch.Event), stopped: make(chan struct{})}
+type tap struct {
+	due    time.Time // when the server ends it; zero: never
+	from   string    // the resourceVersion that it goes on from
+	stream bool      // it begins with the initial events of a WatchList
+
+	inner   watch.Interface
+	events  chan watch.Event
+	stop    sync.Once
+	stopped chan struct{}
+
+	// shown has the objects that went by, while a review may still come.
+	shown map[string]struct{}
+}
+
+// tap returns w by way of t. Its end is the end of the request.
+func (s *source) tap(ctx context.Context, w watch.Interface, t *tap) watch.Interface {
+	t.inner, t.events, t.stopped = w, make(chan watch.Event), make(chan struct{})
 	go func() {
 		defer s.requests.Done()
 		defer close(t.events)
 		defer w.Stop()
-		t.pass(ctx, s, stream)
+		t.pass(ctx, s)
 	}()
 	return t
-}
-
-type tap struct {
-	inner   watch.Interface
-	due     time.Time // when the server ends it; zero: never
-	events  chan watch.Event
-	stop    sync.Once
-	stopped chan struct{}
 }
 
 func (t *tap) ResultChan() <-chan watch.Event { return t.events }
 
 func (t *tap) Stop() { t.stop.Do(func() { close(t.stopped) }) }
 
+// send returns false when the watch is stopped or ctx ends.
+func (t *tap) send(ctx context.Context, event watch.Event) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.stopped:
+		return false
+	case t.events <- event:
+		return true
+	}
+}
+
 // pass returns when the watch ends, is stopped, or ctx ends. With stream, it
 // gives up when the server is silent before the end of the initial events.
-func (t *tap) pass(ctx context.Context, s *source, stream bool) {
+func (t *tap) pass(ctx context.Context, s *source) {
 	var silence *time.Timer
 	var silent <-chan time.Time
-	if stream {
+	if t.stream {
 		silence = time.NewTimer(bookmarkTimeout)
 		silent = silence.C
 		defer silence.Stop()
 	}
+	var review <-chan reviewed
+	if !t.stream && s.inDoubt() {
+		t.shown = map[string]struct{}{}
+		review = s.review(ctx, t.stopped)
+	}
 	var last time.Time // of the events but bookmarks
 	for {
-		var event watch.Event
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.stopped:
 			return
 		case <-silent:
+			silent = nil
 			s.mu.Lock()
 			s.listOnly = true
 			s.mu.Unlock()
 			s.failed(errNoBookmark)
-			event = listInstead(errNoBookmark)
-			silent = nil
-		case e, ok := <-t.inner.ResultChan():
+			if !t.send(ctx, listInstead(errNoBookmark)) {
+				return
+			}
+		case r := <-review:
+			review = nil
+			if !t.correct(ctx, s, r) {
+				return
+			}
+			t.shown = nil
+		case event, ok := <-t.inner.ResultChan():
 			if !ok {
 				now := time.Now()
 				s.mu.Lock()
-				s.doubtful = now.Before(t.due) && now.Sub(last) < oldSchema
+				s.doubtful = s.doubtful || now.Before(t.due) && now.Sub(last) < oldSchema
 				s.mu.Unlock()
 				return
 			}
-			event = e
-			if event.Type != watch.Bookmark {
-				last = time.Now()
-			}
+			initial := silent != nil
 			switch {
 			case event.Type == watch.Error:
 				s.watchFailed(event.Object)
-				if silent != nil { // as in watch, for the same reasons
+				if initial { // as in watch, for the same reasons
 					event = listInstead(apierrors.FromObject(event.Object))
 				}
-			case silent == nil:
-				s.heard(true)
 			case endsInitialEvents(event):
 				silent = nil
-				s.heard(true)
-			default:
-				s.progress()
+			case initial:
 				silence.Reset(bookmarkTimeout)
 			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.stopped:
-			return
-		case t.events <- event:
+			if event.Type != watch.Bookmark {
+				last = time.Now()
+				if obj, ok := event.Object.(metav1.Object); ok && t.shown != nil {
+					t.shown[keyOf(obj)] = struct{}{}
+				}
+			}
+			if !t.send(ctx, event) {
+				return
+			}
+			// Contact is what has been handed on. An initial event is none yet: the
+			// state that it is a part of is not complete.
+			if event.Type != watch.Error && silent == nil {
+				s.heard(true)
+			}
 		}
 	}
+}
+
+type reviewed struct {
+	list *unstructured.UnstructuredList
+	err  error
+}
+
+// review lists what a watch in doubt goes on from. The watch does not wait for it:
+// a read instead of the watch would come after a backoff of the reflector, and
+// leave a hub blind for that long at each connection that breaks.
+func (s *source) review(ctx context.Context, stopped <-chan struct{}) <-chan reviewed {
+	results := make(chan reviewed)
+	s.requests.Add(1) // that of the watch is still counted
+	go func() {
+		defer s.requests.Done()
+		list, err := s.list(ctx, s.selected(metav1.ListOptions{Limit: noStream}, s.current()))
+		select {
+		case results <- reviewed{list, err}:
+		case <-stopped:
+		case <-ctx.Done():
+		}
+	}()
+	return results
+}
+
+// correct shows again what the review has found and the watch will not show: the
+// objects that are not newer than where the watch goes on from, unless it has
+// shown them since.
+func (t *tap) correct(ctx context.Context, s *source, r reviewed) bool {
+	if r.err != nil {
+		s.failed(r.err)
+		return t.send(ctx, relistInstead("a review of the last watch has failed: "+r.err.Error()))
+	}
+	from, err := strconv.ParseUint(t.from, 10, 64)
+	if err != nil { // it has no order then
+		return t.send(ctx, relistInstead("resourceVersions have no order"))
+	}
+	for i := range r.list.Items {
+		obj := &r.list.Items[i]
+		version, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
+		if _, shown := t.shown[keyOf(obj)]; shown || err != nil || version > from {
+			continue
+		}
+		if !t.send(ctx, watch.Event{Type: watch.Modified, Object: obj}) {
+			return false
+		}
+	}
+	s.mu.Lock()
+	s.doubtful = false
+	s.mu.Unlock()
+	return true
+}
+
+func keyOf(obj metav1.Object) string { return obj.GetNamespace() + "/" + obj.GetName() }
+
+// relistInstead is an error in a watch that makes the reflector list again.
+func relistInstead(why string) watch.Event {
+	status := apierrors.NewResourceExpired(why).Status()
+	return watch.Event{Type: watch.Error, Object: &status}
 }
 
 // listInstead is an error in a stream of initial events that makes the reflector
@@ -524,13 +647,6 @@ func (t *tap) pass(ctx context.Context, s *source, stream bool) {
 func listInstead(why error) watch.Event {
 	status := apierrors.NewTimeoutError(why.Error(), 0).Status()
 	return watch.Event{Type: watch.Error, Object: &status}
-}
-
-// progress notes an initial event: contact, but not yet a state to go by.
-func (s *source) progress() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.contact = time.Now()
 }
 
 // watchFailed notes an error in a watch. One that says that the history is gone
