@@ -1050,6 +1050,19 @@ func TestC10TheEndClosesForEver(t *testing.T) {
 	})
 }
 
+// A callback that blocks holds up the return of Run, and not the closing.
+func TestC10ClosedBeforeCallbacksAreWaitedFor(t *testing.T) {
+	inBubble(t, syncgate.Options{}, []any{cluster()}, func(t *testing.T, f *fixture) {
+		block := make(chan struct{})
+		f.gate.OnChange(func(syncgate.Change) { <-block })
+		synctest.Wait()
+		go f.stop()
+		synctest.Wait()
+		f.wants(true, syncgate.Unknown, syncgate.ReasonStopped)
+		close(block)
+	})
+}
+
 func TestC10RunWithAContextThatIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub, err := syncgate.NewHub(tu.NewSource(), syncgate.Options{FailOpen: true})
@@ -1189,8 +1202,8 @@ func TestC11StaleAfter(t *testing.T) {
 		f.gate.OnChange(seen.add)
 		seen.take()
 		unknown := f.hub.Gate("unknown")
-		for range 10 { // bookmarks
-			time.Sleep(4 * time.Minute)
+		for range 10 { // bookmarks, at times of their own
+			time.Sleep(4*time.Minute + 33*time.Millisecond)
 			f.SetContact(time.Now())
 			f.wants(false, syncgate.Open, syncgate.ReasonSyncAllowed)
 		}
@@ -1200,7 +1213,7 @@ func TestC11StaleAfter(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		s := f.wants(true, syncgate.Unknown, syncgate.ReasonStale)
-		if !strings.Contains(s.Message, "5m0s") || s.Since.Sub(start) != 45*time.Minute {
+		if !strings.Contains(s.Message, "5m0s") || s.Since.Sub(start) != 45*time.Minute+330*time.Millisecond {
 			t.Errorf("State() = %+v; want how long it was silent, and since when that counts", s)
 		}
 		if !unknown.Paused() {
@@ -1325,6 +1338,9 @@ func TestC15SubscribeAndStop(t *testing.T) {
 			f.hub.OnChange(func(syncgate.Change) {})()
 		}
 		synctest.Wait()
+		if n := syncgate.Subscriptions(f.hub, f.gate); n != 0 {
+			t.Errorf("%d subscriptions are kept; want none", n)
+		}
 		if after := runtime.NumGoroutine(); after > before {
 			t.Errorf("%d goroutines; want no more than before, %d", after, before)
 		}
