@@ -107,6 +107,16 @@ func TestC8ParkedKeysComeBackOnce(t *testing.T) {
 	})
 }
 
+// A gate that opens between the refusal and the parking would leave the key behind.
+func TestC8NothingIsParkedAtAnOpenGate(t *testing.T) {
+	inBubble(t, syncgate.Options{}, []any{cluster()}, func(t *testing.T, f *fixture) {
+		b := syncgate.NewBacklog(func(string) {})
+		if parked, err := syncgate.Park(b, f.gate, "a"); parked || err != nil || b.Len() != 0 {
+			t.Errorf("parked at an open gate: %v, %v, Len() = %d; want nothing", parked, err, b.Len())
+		}
+	})
+}
+
 // A process that starts while the cluster is paused, or before that is known,
 // loses nothing of what its informers show it.
 func TestC8ParkedBeforeTheSync(t *testing.T) {
