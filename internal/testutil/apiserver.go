@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,12 +35,17 @@ const (
 	List      = "list"
 	Watch     = "watch"
 	WatchList = "watchlist" // a watch with sendInitialEvents
+
+	Get          = "get"
+	UpdateStatus = "update status"
+	CreateEvent  = "create event"
 )
 
 // Request is a request that arrived, or that was refused on its way.
 type Request struct {
 	Verb      string
 	Namespace string // empty: all
+	Name      string // of Get and UpdateStatus
 	Query     url.Values
 	Time      time.Time
 }
@@ -46,6 +53,9 @@ type Request struct {
 // String returns the verb, the namespace and the selectors.
 func (r Request) String() string {
 	out := strings.TrimSpace(r.Verb + " " + r.Namespace)
+	if r.Name != "" {
+		out += "/" + r.Name
+	}
 	for _, selector := range []string{"fieldSelector", "labelSelector"} {
 		if r.Query.Has(selector) {
 			out += " " + selector + "=" + r.Query.Get(selector)
@@ -55,7 +65,8 @@ func (r Request) String() string {
 }
 
 // APIServer stands for an API server with ManagedClusters, of which it lets a
-// client list and watch. It answers as a real one does over HTTP, but its Client
+// client list, watch and get, and update the status; and it takes core/v1 Events
+// of them. It answers as a real one does over HTTP, but its Client
 // needs no socket, so that it can be used in a testing/synctest bubble. Watches
 // send bookmarks to order only. All methods may be called from any goroutine.
 type APIServer struct {
@@ -73,6 +84,8 @@ type APIServer struct {
 	faults     []Fault
 	requests   []Request
 	watches    int
+	events     []*unstructured.Unstructured
+	onRequest  func(Request)
 }
 
 // entry is what the open watches are to be told: a change, or else an event for
@@ -247,6 +260,14 @@ func (s *APIServer) Heal() {
 	s.faults = nil
 }
 
+// OnRequest has fn called with each request that arrives, before it is answered.
+// nil: no longer.
+func (s *APIServer) OnRequest(fn func(Request)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onRequest = fn
+}
+
 // Requests returns all requests so far.
 func (s *APIServer) Requests() []Request {
 	s.mu.Lock()
@@ -268,19 +289,32 @@ func (s *APIServer) Watches() int {
 	return s.watches
 }
 
+// Get returns an object as it is now.
+func (s *APIServer) Get(namespace, name string) *unstructured.Unstructured {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects[types.NamespacedName{Namespace: namespace, Name: name}].DeepCopy()
+}
+
+// Events returns the core/v1 Events that were created.
+func (s *APIServer) Events() []*unstructured.Unstructured {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.events)
+}
+
 // ServeHTTP implements http.Handler.
 func (s *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	namespace, ok := target(r)
+	req, ok := target(r)
 	if !ok {
 		reply(w, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, api.Resource.GroupResource(), "", "404 page not found", 0, true))
 		return
 	}
-	req := Request{Verb: List, Namespace: namespace, Query: r.URL.Query(), Time: time.Now()}
-	switch {
-	case req.Query.Get("sendInitialEvents") == "true":
-		req.Verb = WatchList
-	case req.Query.Get("watch") == "true":
-		req.Verb = Watch
+	s.mu.Lock()
+	onRequest := s.onRequest
+	s.mu.Unlock()
+	if onRequest != nil {
+		onRequest(req)
 	}
 	fault := s.admit(req)
 	switch {
@@ -290,11 +324,22 @@ func (s *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fault.err != nil:
 		abort(w, fault.err)
 		return
-	case fault.code != 0 && !(fault.inStream && req.Verb != List):
+	case fault.code != 0 && !(fault.inStream && (req.Verb == Watch || req.Verb == WatchList)):
 		if fault.retryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(fault.retryAfter.Seconds())))
 		}
 		reply(w, &apierrors.StatusError{ErrStatus: *status(fault.code)})
+		return
+	}
+	switch req.Verb {
+	case Get, UpdateStatus, CreateEvent:
+		answer, err := s.single(req, r.Body)
+		if err != nil {
+			reply(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer)
 		return
 	}
 	sel, err := s.selector(req)
@@ -310,18 +355,80 @@ func (s *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// target returns the namespace of a request for ManagedClusters.
-func target(r *http.Request) (string, bool) {
+// target returns what a request asks for.
+func target(r *http.Request) (Request, bool) {
+	req := Request{Query: r.URL.Query(), Time: time.Now()}
+	switch {
+	case req.Query.Get("sendInitialEvents") == "true":
+		req.Verb = WatchList
+	case req.Query.Get("watch") == "true":
+		req.Verb = Watch
+	default:
+		req.Verb = List
+	}
+	if path, ok := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/"); ok {
+		req.Verb = CreateEvent
+		req.Namespace, path, _ = strings.Cut(path, "/")
+		return req, path == "events" && r.Method == http.MethodPost
+	}
 	path, ok := strings.CutPrefix(r.URL.Path, "/apis/"+api.Resource.GroupVersion().String()+"/")
-	if !ok || r.Method != http.MethodGet {
-		return "", false
+	if !ok {
+		return req, false
 	}
 	if path == api.Resource.Resource {
-		return "", true
+		return req, r.Method == http.MethodGet
 	}
-	path, ok = strings.CutPrefix(path, "namespaces/")
-	namespace, resource, _ := strings.Cut(path, "/")
-	return namespace, ok && resource == api.Resource.Resource
+	parts := strings.Split(path, "/") // namespaces NAMESPACE managedclusters [NAME [status]]
+	if len(parts) < 3 || parts[0] != "namespaces" || parts[2] != api.Resource.Resource {
+		return req, false
+	}
+	req.Namespace = parts[1]
+	switch {
+	case len(parts) == 3:
+		return req, r.Method == http.MethodGet
+	case len(parts) == 4:
+		req.Verb, req.Name = Get, parts[3]
+		return req, r.Method == http.MethodGet
+	default:
+		req.Verb, req.Name = UpdateStatus, parts[3]
+		return req, r.Method == http.MethodPut && len(parts) == 5 && parts[4] == "status"
+	}
+}
+
+// single answers a request for one object.
+func (s *APIServer) single(req Request, body io.Reader) (*unstructured.Unstructured, error) {
+	in := &unstructured.Unstructured{}
+	if req.Verb != Get {
+		raw, err := io.ReadAll(body)
+		if err == nil {
+			err = in.UnmarshalJSON(raw)
+		}
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if req.Verb == CreateEvent {
+		s.events = append(s.events, in)
+		return in, nil
+	}
+	key := types.NamespacedName{Namespace: req.Namespace, Name: req.Name}
+	obj := s.objects[key]
+	switch rv := in.GetResourceVersion(); {
+	case obj == nil:
+		return nil, apierrors.NewNotFound(api.Resource.GroupResource(), req.Name)
+	case req.Verb == Get:
+		return obj, nil
+	case rv != "" && rv != obj.GetResourceVersion():
+		return nil, apierrors.NewConflict(api.Resource.GroupResource(), req.Name, errors.New("the object has been modified"))
+	case reflect.DeepEqual(in.Object["status"], obj.Object["status"]):
+		return obj, nil
+	}
+	out := obj.DeepCopy()
+	out.Object["status"] = in.Object["status"]
+	s.objects[key] = s.changeLocked(obj, out)
+	return out, nil
 }
 
 // admit records a request and returns the fault that it is to meet.

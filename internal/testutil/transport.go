@@ -14,6 +14,9 @@ type transport struct{ server *APIServer }
 
 // RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
 	if !t.server.begin() {
 		return nil, Refused.err
 	}
