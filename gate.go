@@ -253,7 +253,7 @@ type Stats struct {
 	Admitted uint64 // Operations. What is nested in one is not counted again.
 	Refused  uint64 // Attempts that a closed gate refused.
 	Pauses   uint64 // How often the open gate closed, but for the end of Run.
-	Resumes  uint64 // How often the closed gate opened, but for the sync.
+	Resumes  uint64 // How often the closed gate opened, but for when it was first known.
 	Parked   int    // Keys that backlogs have parked for this gate now.
 }
 
@@ -374,7 +374,8 @@ func (g *Gate) publish(next State) bool {
 	if changed {
 		s.seq++
 	}
-	if prev != nil && prev.Paused != s.Paused && prev.Reason != ReasonNotSynced && s.Reason != ReasonStopped {
+	known := prev != nil && prev.Reason != ReasonNotSynced && prev.Reason != ReasonNotFound
+	if known && prev.Paused != s.Paused && s.Reason != ReasonStopped {
 		if s.Paused {
 			g.counts.Pauses++
 		} else {

@@ -80,7 +80,7 @@ func (o *observation) missField(before *observation) {
 	if before.field || before.fault == ReasonFieldNotVisible {
 		o.fault = ReasonFieldNotVisible
 		o.problem = SyncPausedField + " was true and has vanished without an edit of the spec, so the CRD has lost the field; " +
-			"add it to the CRD again, or edit the spec to resume"
+			"add it to the CRD again, and set it to true or false"
 	}
 }
 
