@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -53,19 +52,16 @@ func (d *deployer) run(ctx context.Context) error {
 	source.Go(func() { d.change(ctx) })
 	defer context.AfterFunc(ctx, d.queue.ShutDown)()
 
-	for d.gate.WaitOpen(ctx) == nil { // a wait that costs nothing, however long the pause
+	backlog := syncgate.NewBacklog(d.queue.Add) // what the gate refuses comes back to the queue on resume
+	for {
 		app, shutDown := d.queue.Get()
 		if shutDown {
-			break
+			return nil
 		}
-		err := d.gate.Do(ctx, func(ctx context.Context) error { return d.write(ctx, app) })
-		// Nothing else fails here but at the end; a real deployer would try that again, too.
-		if errors.Is(err, syncgate.ErrPaused) { // the gate closed in between
-			d.queue.Add(app)
-		}
+		// Nothing fails here but at the end; a real deployer would add app again, rate-limited.
+		_, _ = backlog.Do(ctx, d.gate, app, func(ctx context.Context) error { return d.write(ctx, app) })
 		d.queue.Done(app)
 	}
-	return nil // the end of ctx is the only way here
 }
 
 // change lets one application after the other change.

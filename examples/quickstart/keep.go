@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/report"
 )
 
 // keep leaves the pausing to the user, and tells what comes of it until ctx ends.
@@ -32,6 +33,8 @@ func commands(kubeconfig string) string {
 	return strings.Join([]string{
 		"# list the clusters, with their flag in the PAUSED column\n" + kubectl + " get mcls -A",
 		change("pause "+own.name, "patch mcls "+own.name+` --type=merge -p '{"spec":{"syncPaused":true}}'`),
+		change("wait until the pause has taken hold and the last write has ended",
+			"wait mcls/"+own.name+" --for=condition="+report.ConditionType+" --timeout=1m"),
 		change("resume it", "patch mcls "+own.name+` --type=merge -p '{"spec":{"syncPaused":false}}'`),
 		change("hold it in the name of somebody else, beside the flag or without it",
 			"annotate mcls "+own.name+" "+hold+"='nightly backup'"),

@@ -5,14 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/report"
 )
 
 // child is a child cluster as the parent cluster knows it: one ManagedCluster in a dedicated namespace.
@@ -73,6 +76,30 @@ func (o operator) hold(ctx context.Context, c child, reason any) error {
 	return o.patch(ctx, c, map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{syncgate.HoldPrefix + backup: reason}},
 	})
+}
+
+// awaitCondition waits until the condition SyncPaused of c has this status and reason, and returns its
+// message: what kubectl wait does.
+func (o operator) awaitCondition(ctx context.Context, c child, status, reason string) (message string, err error) {
+	err = wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		obj, err := o.client.Resource(informer.Resource).Namespace(c.namespace).Get(ctx, c.name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+		for _, item := range conditions {
+			condition, _ := item.(map[string]any)
+			if condition["type"] == report.ConditionType {
+				message, _ = condition["message"].(string)
+				return condition["status"] == status && condition["reason"] == reason, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("waiting for the condition %s=%s of %s: %w", report.ConditionType, status, c, causeOf(ctx, err))
+	}
+	return message, nil
 }
 
 func (o operator) patch(ctx context.Context, c child, change map[string]any) error {

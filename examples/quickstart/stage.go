@@ -12,6 +12,7 @@ import (
 	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/localcluster"
 	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/report"
 )
 
 // setUpTime bounds the set-up, so that a fault ends in an error, not in silence.
@@ -66,6 +67,10 @@ func onStage(ctx context.Context, out *printer, play func(context.Context, *stag
 	if err != nil {
 		return err
 	}
+	reporter, err := report.New(client, gate, report.Options{Component: "quickstart"})
+	if err != nil {
+		return err
+	}
 	// What a hub has:
 	clusters, err := informer.ForHub(client, informer.Options{})
 	if err != nil {
@@ -85,6 +90,7 @@ func onStage(ctx context.Context, out *printer, play func(context.Context, *stag
 		}
 	}()
 	members.start(ctx, gate.Run)
+	members.start(ctx, reporter.Run) // in the agent, which deploys: it alone knows when its last write has ended
 	members.start(ctx, hub.Run)
 	if err := gate.WaitForSync(setUp); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/report"
 )
 
 // tourTime bounds the tour, so that a fault ends in an error, not in silence.
@@ -63,6 +64,12 @@ func (s *stage) pause(ctx context.Context) error {
 	}
 	s.out.step("drained %s after the gate closed: %s done, none in flight",
 		took(time.Since(paused.Since)), number(s.deployer.progress().writes, "write"))
+	message, err := s.operator.awaitCondition(ctx, own, "True", "Paused")
+	if err != nil {
+		return err
+	}
+	s.out.step("  acknowledged %s after the gate closed: condition %s=True", took(time.Since(paused.Since)), report.ConditionType)
+	s.out.step("  %q", message)
 	return s.prove(ctx, 2*time.Second)
 }
 
@@ -102,6 +109,10 @@ func (s *stage) resume(ctx context.Context) error {
 	}
 	opened := s.gate.State().Since
 	s.out.step("patched spec.syncPaused=false on %s: gate open in %s", own, took(opened.Sub(sent)))
+	if _, err := s.operator.awaitCondition(ctx, own, "False", "Syncing"); err != nil {
+		return err
+	}
+	s.out.step("  condition %s=False (Syncing) %s after the gate opened", report.ConditionType, took(time.Since(opened)))
 	after, err := s.deployer.awaitWritten(ctx, before.waiting)
 	if err != nil {
 		return fmt.Errorf("waiting for the writes that were held: %w", err)
