@@ -129,33 +129,62 @@ func (b *Backlog[K]) Forget(key K) {
 	}
 }
 
+// replayBatch is how many keys are looked up at once. One by one costs more than
+// the workqueue that they go to.
+const replayBatch = 1024
+
 // replay hands over the keys of a gate until none is left, or it closes.
 func (b *Backlog[K]) replay(g *Gate) {
 	for {
-		key, ok := b.take(g)
-		if !ok {
+		keys := b.some(g)
+		if len(keys) == 0 {
 			return
 		}
-		b.requeue(key)
+		for _, key := range keys {
+			taken, open := b.take(g, key)
+			if !open {
+				return // the next opening comes back to the rest
+			}
+			if taken {
+				b.requeue(key)
+			}
+		}
 	}
 }
 
-func (b *Backlog[K]) take(g *Gate) (key K, ok bool) {
+// some returns keys of a gate, which stay parked.
+func (b *Backlog[K]) some(g *Gate) []K {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	parked := b.parked[g]
+	if len(parked) == 0 {
+		delete(b.parked, g)
+		delete(g.backlogs, b)
+		return nil
+	}
+	keys := make([]K, 0, min(len(parked), replayBatch))
+	for key := range parked {
+		if keys = append(keys, key); len(keys) == cap(keys) {
+			break
+		}
+	}
+	return keys
+}
+
+// take takes a key out, if it is parked still and the gate is open.
+func (b *Backlog[K]) take(g *Gate, key K) (taken, open bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.snap.Load().Paused {
-		return key, false // the next opening comes back to the rest
+		return false, false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	keys := b.parked[g]
-	for key = range keys {
-		delete(keys, key)
-		return key, true
-	}
-	delete(b.parked, g)
-	delete(g.backlogs, b)
-	return key, false
+	_, taken = b.parked[g][key]
+	delete(b.parked[g], key)
+	return taken, true
 }
 
 // drop forgets the keys of a gate. It is called with the gate's mu held, as is

@@ -58,6 +58,7 @@ type Hub struct {
 	logger     klog.Logger
 	lines      []func(klog.Logger) // to be logged once mu is free: a log may block
 	running    bool
+	hasSynced  bool // the first list is known; synced is closed when all gates show it
 	stale      bool
 	lastEvent  time.Time
 	records    map[types.NamespacedName]*record
@@ -285,8 +286,7 @@ func (h *Hub) caughtUp(now, heard time.Time) bool {
 // two ManagedClusters of a cluster would open a gate that the second closes.
 func (h *Hub) sync(stale bool) {
 	h.update(func() {
-		close(h.synced)
-		h.stale = stale
+		h.hasSynced, h.stale = true, stale
 		paused, all := 0, 0
 		for g := range h.Gates() {
 			h.show(g, 4)
@@ -295,6 +295,7 @@ func (h *Hub) sync(stale bool) {
 				paused++
 			}
 		}
+		close(h.synced)
 		h.log(2, "Gates have synced", "of", h.what, "gates", all, "paused", paused)
 	})
 }
@@ -427,14 +428,14 @@ func (h *Hub) show(g *Gate, level int) {
 	case closed(h.stopped):
 		s.Phase, s.Reason, s.Paused = Unknown, ReasonStopped, true
 		s.Message = "Run has ended, so nothing is known any more; make a new gate"
-	case !h.HasSynced():
+	case !h.hasSynced:
 		s = h.unknown(ReasonNotSynced)
 	case h.stale:
 		s.Phase, s.Reason, s.Paused = Unknown, ReasonStale, true
 		s.Message = fmt.Sprintf("the server has been silent for %v; before that: %s", h.opts.StaleAfter, s.Message)
 	}
 	s.Since = time.Now()
-	if !g.publish(s) || !h.HasSynced() || closed(h.stopped) {
+	if !g.publish(s) || !h.hasSynced || closed(h.stopped) {
 		return
 	}
 	h.news.add(g)

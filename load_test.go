@@ -3,9 +3,12 @@ package syncgate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusternet/syncgate"
 	tu "github.com/clusternet/syncgate/internal/testutil"
@@ -150,4 +153,18 @@ func TestStateAndPausedAgreeUnderLoad(t *testing.T) {
 	}
 	close(done)
 	readers.Wait()
+}
+
+func TestC1SyncedMeansThatEveryGateShowsIt(t *testing.T) {
+	const clusters = 20_000
+	objects := make([]any, clusters)
+	for i := range objects {
+		objects[i] = tu.ManagedCluster(ns, fmt.Sprint(i), fmt.Sprint("cluster-", i))
+	}
+	hub, _ := running(t, objects...)
+	for i := range objects {
+		if g := hub.Gate(types.UID(fmt.Sprint("cluster-", i))); g.Paused() {
+			t.Fatalf("after the sync State() = %+v; want Open", g.State())
+		}
+	}
 }
