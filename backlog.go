@@ -182,9 +182,10 @@ func (b *Backlog[K]) take(g *Gate, key K) (taken, open bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, taken = b.parked[g][key]
-	delete(b.parked[g], key)
-	return taken, true
+	keys := b.parked[g]
+	before := len(keys)
+	delete(keys, key)
+	return len(keys) < before, true
 }
 
 // drop forgets the keys of a gate. It is called with the gate's mu held, as is

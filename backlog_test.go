@@ -362,14 +362,29 @@ func TestNewBacklogOfNil(t *testing.T) {
 	syncgate.NewBacklog[string](nil)
 }
 
-// BenchmarkReplay replays 100,000 keys into a workqueue, and tells what a parked
-// key costs beyond itself.
+// BenchmarkReplay replays 100,000 keys into a workqueue, beside adding them to one
+// without a backlog, and tells what a parked key costs beyond itself.
 func BenchmarkReplay(b *testing.B) {
 	const keys = 100_000
 	names := make([]string, keys)
 	for i := range names {
 		names[i] = fmt.Sprintf("namespace/description-%d", i)
 	}
+	rand.Shuffle(keys, func(i, j int) { names[i], names[j] = names[j], names[i] })
+	b.Run("workqueue alone", func(b *testing.B) {
+		for range b.N {
+			queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+			for _, name := range names {
+				queue.Add(name)
+			}
+			queue.ShutDown()
+		}
+	})
+	b.Run("backlog", func(b *testing.B) { benchmarkReplay(b, names) })
+}
+
+func benchmarkReplay(b *testing.B, names []string) {
+	keys := len(names)
 	paused := cluster(tu.Paused(true))
 	open := tu.With(paused, tu.Paused(false))
 	hub, source := running(b, paused)
@@ -384,7 +399,7 @@ func BenchmarkReplay(b *testing.B) {
 				b.Fatal(parked, err)
 			}
 		}
-		b.ReportMetric(float64(heap()-before)/keys, "bytes/key")
+		b.ReportMetric(float64(heap()-before)/float64(keys), "bytes/key")
 		b.StartTimer()
 		source.Update(paused, open)
 		for backlog.Len() > 0 || queue.Len() < keys {

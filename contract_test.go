@@ -1052,7 +1052,7 @@ func TestC10TheEndClosesForEver(t *testing.T) {
 
 // A callback that blocks holds up the return of Run, and not the closing.
 func TestC10ClosedBeforeCallbacksAreWaitedFor(t *testing.T) {
-	inBubble(t, syncgate.Options{}, []any{cluster()}, func(t *testing.T, f *fixture) {
+	inBubble(t, syncgate.Options{}, []any{cluster()}, func(_ *testing.T, f *fixture) {
 		block := make(chan struct{})
 		f.gate.OnChange(func(syncgate.Change) { <-block })
 		synctest.Wait()
@@ -1313,7 +1313,7 @@ func TestC11StaleFromTheStart(t *testing.T) {
 }
 
 func TestC11ContactInTheFuture(t *testing.T) {
-	inBubble(t, syncgate.Options{StaleAfter: time.Minute}, []any{cluster()}, func(t *testing.T, f *fixture) {
+	inBubble(t, syncgate.Options{StaleAfter: time.Minute}, []any{cluster()}, func(_ *testing.T, f *fixture) {
 		f.SetContact(time.Now().AddDate(300, 0, 0))
 		time.Sleep(time.Hour) // of a few looks
 		f.wants(false, syncgate.Open, syncgate.ReasonSyncAllowed)

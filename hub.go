@@ -213,44 +213,32 @@ func (h *Hub) Run(ctx context.Context) error {
 // and an error when the informer stops before.
 func (h *Hub) follow(ctx context.Context, registration cache.ResourceEventHandlerRegistration) error {
 	source, _ := h.informer.(contacter)
-	var heard time.Time // since when the server is heard again
-	for start := time.Now(); ; {
-		now, next := time.Now(), stopPoll
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case h.informer.IsStopped():
-			if ctx.Err() != nil { // it ends with us
-				return nil
-			}
+	var heard time.Time // since when a stale hub's server is heard again
+	for start := time.Now(); ctx.Err() == nil; {
+		if h.informer.IsStopped() && ctx.Err() == nil { // and not since it ends with us
 			return fmt.Errorf("syncgate: follow the informer of %s: it has stopped; make a new one for a new run", h.what)
+		}
+		now, next := time.Now(), stopPoll
+		switch silence := h.silent(source, now); {
+		case !h.HasSynced() && registration.HasSynced():
+			h.sync(silence >= h.opts.StaleAfter)
+			continue
+		case !h.HasSynced() && now.Sub(start) < time.Second:
+			next = syncPoll
 		case !h.HasSynced():
-			if registration.HasSynced() {
-				h.sync(h.silent(source, now) >= h.opts.StaleAfter)
+			next = stalePoll
+		case silence >= h.opts.StaleAfter:
+			h.setStale(true)
+			heard, next = time.Time{}, stalePoll
+		case h.isStale():
+			heard = h.heardSince(heard, now)
+			if h.caughtUp(now, heard) {
+				h.setStale(false)
 				continue
 			}
-			if next = syncPoll; now.Sub(start) > time.Second {
-				next = stalePoll
-			}
+			next = stalePoll
 		case h.opts.StaleAfter > 0:
-			silence := h.silent(source, now)
-			switch {
-			case silence >= h.opts.StaleAfter:
-				h.setStale(true)
-				heard, next = time.Time{}, stalePoll
-			case h.isStale():
-				if f, ok := h.informer.(faulter); ok && f.Err() != nil {
-					heard = time.Time{} // the read is still under way
-				} else if heard.IsZero() {
-					heard = now
-				} else if h.caughtUp(now, heard) {
-					h.setStale(false)
-					continue
-				}
-				next = stalePoll
-			default:
-				next = min(next, h.opts.StaleAfter-silence)
-			}
+			next = min(next, h.opts.StaleAfter-silence)
 		}
 		look := time.NewTimer(next)
 		select {
@@ -259,6 +247,19 @@ func (h *Hub) follow(ctx context.Context, registration cache.ResourceEventHandle
 		case <-look.C:
 		}
 	}
+	return nil
+}
+
+// heardSince returns since when the server is heard without a fault: a read that is
+// under way is one.
+func (h *Hub) heardSince(heard, now time.Time) time.Time {
+	if f, ok := h.informer.(faulter); ok && f.Err() != nil {
+		return time.Time{}
+	}
+	if heard.IsZero() {
+		return now
+	}
+	return heard
 }
 
 // silent returns for how long the server has not been heard. Without StaleAfter
@@ -276,6 +277,9 @@ func (h *Hub) silent(source contacter, now time.Time) time.Duration {
 // opens nothing by itself: the handler is up to date when no event has come for a
 // moment, or, where events never end, when some time has passed.
 func (h *Hub) caughtUp(now, heard time.Time) bool {
+	if heard.IsZero() {
+		return false
+	}
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	quiet := now.Sub(h.lastEvent) >= stalePoll && now.Sub(heard) >= stalePoll
