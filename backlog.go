@@ -18,9 +18,11 @@ import (
 //	parked, err := backlog.Do(ctx, hub.Gate(clusterID), key, func(ctx context.Context) error {
 //		return sync(ctx, key)
 //	})
-//	if err != nil {
+//	switch {
+//	case errors.Is(err, syncgate.ErrStopped): // for ever: end the worker
+//	case err != nil:
 //		queue.AddRateLimited(key)
-//	} else if !parked {
+//	case !parked:
 //		queue.Forget(key)
 //	}
 //	queue.Done(key)
@@ -46,7 +48,7 @@ type parker interface {
 // each key once, however often it was parked, in no order, and none while the
 // gate is closed. The keys of one gate, and of all gates of one Hub, are handed
 // over by one goroutine of its Run, with no lock held and without waiting for
-// callbacks; so requeue should not block for long. It panics when requeue is nil.
+// callbacks; so requeue must return, and should soon. It panics when requeue is nil.
 func NewBacklog[K comparable](requeue func(K)) *Backlog[K] {
 	if requeue == nil {
 		panic("syncgate: NewBacklog was called with a nil function")
@@ -115,8 +117,9 @@ func (b *Backlog[K]) Len() int {
 	return n
 }
 
-// Forget drops a key for all gates, for example since its object is gone. It does
-// not wait for a requeue of it that has begun. To leave the key of an object that
+// Forget drops a key for all gates, for example since its object is gone; its cost
+// grows with the number of gates that have keys parked. It does not wait for a
+// requeue of the key that has begun. To leave the key of an object that
 // is gone parked is harmless: it is queued on resume, and nothing is found.
 func (b *Backlog[K]) Forget(key K) {
 	b.mu.Lock()

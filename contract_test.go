@@ -1281,6 +1281,24 @@ func TestC11StaleOpensByStateOnly(t *testing.T) {
 	})
 }
 
+// The relist of a large hub takes its time on the way to the handler.
+func TestC11StaleHubWaitsByItsSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, syncgate.Options{StaleAfter: time.Minute})
+		f.Add(cluster())
+		for i := range 20_000 {
+			f.Add(tu.ManagedCluster(ns, fmt.Sprint(i), fmt.Sprint("cluster-", i)))
+		}
+		f.sync()
+		time.Sleep(time.Hour)
+		f.SetContact(time.Now())
+		time.Sleep(time.Second)
+		f.wants(true, syncgate.Unknown, syncgate.ReasonStale)
+		time.Sleep(time.Second)
+		f.wants(false, syncgate.Open, syncgate.ReasonSyncAllowed)
+	})
+}
+
 func TestC11StaleFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := tu.NewSource()

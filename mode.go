@@ -148,7 +148,7 @@ func (e *ModeError) remedies() []string {
 // as an error, and passed to fn, unless fn is nil: nil when all is well, else an
 // error that names the ManagedCluster and wraps a *ModeError. Of several
 // ManagedClusters with this ID the first by namespace and name that has a problem
-// is told. A deleted ManagedCluster changes nothing.
+// is told. When the last ManagedCluster is deleted, its result stays.
 //
 // WatchMode blocks, like Run, and calls fn on the goroutine of its caller, with no
 // lock held; while fn blocks, changes are merged to the latest. It may be called

@@ -19,7 +19,9 @@ type Options struct {
 
 	// StaleAfter closes the gates when the server has been silent for so long.
 	// They go by its state again once it is heard and what it has to tell has
-	// been seen: a tenth of a second later, up to five where events never end.
+	// been seen, that is when no event has come for a tenth of a second and a
+	// twentieth of a millisecond for each ManagedCluster, or five seconds later
+	// where events never end.
 	// 0, the default, keeps the last known state however long the silence. An
 	// API server sends a bookmark about once a minute, so a value below two
 	// minutes pauses healthy clusters.

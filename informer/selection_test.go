@@ -310,6 +310,41 @@ func TestAWatchInDoubtIsReviewed(t *testing.T) {
 	})
 }
 
+// What a review shows again is old: the watch after it must not go on from there.
+func TestAReviewReplaysNoHistory(t *testing.T) {
+	eachWay(t, func(t *testing.T, _ way) {
+		server := newServer(t, mine("a"), mine("b"))
+		inf := forCluster(t, server, informer.Auto)
+		run(t, server, inf)
+		pass(10 * time.Second)
+		server.Update(mine("b", testutil.Paused(true)))
+		server.Update(mine("a", testutil.Paused(false)))
+		server.Update(mine("a", testutil.Paused(true)))
+		pass(time.Second)
+		var seen []string
+		if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, obj any) {
+			before, after := old.(*unstructured.Unstructured), obj.(*unstructured.Unstructured)
+			if before.GetResourceVersion() != after.GetResourceVersion() {
+				seen = append(seen, after.GetName()+"@"+after.GetResourceVersion())
+			}
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		newest := inf.LastSyncResourceVersion()
+		for range 3 {
+			server.CutWatches()
+			synctest.Wait()
+			if got := inf.LastSyncResourceVersion(); got != newest {
+				t.Errorf("LastSyncResourceVersion() = %s after a review; want %s", got, newest)
+			}
+			pass(2 * time.Second)
+		}
+		if len(seen) != 0 {
+			t.Errorf("history was replayed: %v", seen)
+		}
+	})
+}
+
 func TestRelistIsConsistent(t *testing.T) {
 	for name, expire := range map[string]func(*testutil.APIServer){
 		"ERROR event": func(s *testutil.APIServer) { s.SendError(410) },

@@ -476,6 +476,7 @@ type tap struct {
 	stop    sync.Once
 	stopped chan struct{}
 
+	at string // the resourceVersion of what went by last
 	// shown has the objects that went by, while a review may still come.
 	shown map[string]struct{}
 }
@@ -518,6 +519,7 @@ func (t *tap) pass(ctx context.Context, s *source) {
 		silent = silence.C
 		defer silence.Stop()
 	}
+	t.at = t.from
 	var review <-chan reviewed
 	if !t.stream && s.inDoubt() {
 		t.shown = map[string]struct{}{}
@@ -565,9 +567,13 @@ func (t *tap) pass(ctx context.Context, s *source) {
 			case initial:
 				silence.Reset(bookmarkTimeout)
 			}
+			obj, isObject := event.Object.(metav1.Object)
+			if isObject {
+				t.at = obj.GetResourceVersion()
+			}
 			if event.Type != watch.Bookmark {
 				last = time.Now()
-				if obj, ok := event.Object.(metav1.Object); ok && t.shown != nil {
+				if isObject && t.shown != nil {
 					t.shown[keyOf(obj)] = struct{}{}
 				}
 			}
@@ -624,7 +630,9 @@ func (t *tap) correct(ctx context.Context, s *source, r reviewed) bool {
 		if _, shown := t.shown[keyOf(obj)]; shown || err != nil || version > from {
 			continue
 		}
-		if !t.send(ctx, watch.Event{Type: watch.Modified, Object: obj}) {
+		// The reflector takes the resourceVersion of each event for where it is. The
+		// next watch must not go on from an old object's: it would replay history.
+		if !t.send(ctx, watch.Event{Type: watch.Modified, Object: obj}) || !t.send(ctx, bookmarkAt(t.at)) {
 			return false
 		}
 	}
@@ -635,6 +643,12 @@ func (t *tap) correct(ctx context.Context, s *source, r reviewed) bool {
 }
 
 func keyOf(obj metav1.Object) string { return obj.GetNamespace() + "/" + obj.GetName() }
+
+func bookmarkAt(resourceVersion string) watch.Event {
+	obj := &unstructured.Unstructured{}
+	obj.SetResourceVersion(resourceVersion)
+	return watch.Event{Type: watch.Bookmark, Object: obj}
+}
 
 // relistInstead is an error in a watch that makes the reflector list again.
 func relistInstead(why string) watch.Event {
