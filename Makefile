@@ -23,8 +23,8 @@ lint: ## installs its tools by itself
 	cd examples && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 
 bench: ## medians and ratios, see the package documentation
-	$(GO) test -run '^$$' -bench . -count 7 .
-	$(GO) test -C examples -run '^$$' -bench . -count 1 ./e2e
+	$(GO) test -run '^$$' -bench . -benchtime 300ms -count 7 .
+	$(GO) test -C examples -run '^$$' -bench . -benchtime 500x -count 7 ./e2e
 
 fuzz: ## a minute of each fuzz target
 	$(GO) test -run '^$$' -fuzz FuzzDecision -fuzztime 1m .

@@ -17,14 +17,14 @@
 //		return apply(ctx, object)
 //	})
 //	if errors.Is(err, syncgate.ErrPaused) {
-//		// Keep the key and come back when the gate opens: see WaitOpen, OnChange.
+//		// Keep the key and come back when the gate opens: see Backlog.
 //	}
 //
 // Work that is refused is the caller's to bring back. Do not return the refusal
 // from a reconciler, which would retry it with events and a growing backoff; do
 // not return nil and forget the key either, since informers don't deliver again.
-// Keep the key, and queue it when [Gate.OnChange] tells [Change.Resumed], or wait
-// in [Gate.WaitOpen]. Then read the object anew: it may have changed.
+// A [Backlog] keeps the key and queues it when the gate opens. Then read the object
+// anew: it may have changed.
 //
 // # Concurrency
 //
@@ -49,7 +49,7 @@
 //
 // Run the benchmarks with
 //
-//	go test -run '^$' -bench . -count 7 github.com/clusternet/syncgate
+//	go test -run '^$' -bench . -benchtime 300ms -count 7 github.com/clusternet/syncgate
 //
 // Gate.Paused costs what a load of an atomic pointer costs. Do costs two locks
 // that nobody holds for long, and one allocation; a refusal costs neither.
