@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,31 +21,44 @@ type condition struct {
 	status, reason, message string
 	observedGeneration      int64
 	lastTransitionTime      string
+	doubled                 bool // there is another one of the type
 }
 
-// conditionOf returns the condition SyncPaused of an object. Nil: it has none.
+// conditionOf returns the condition SyncPaused of an object, the first where there
+// are several. Nil: it has none.
 func conditionOf(object map[string]any) *condition {
 	status, _ := object["status"].(map[string]any)
 	conditions, _ := status["conditions"].([]any)
+	var c *condition
 	for _, each := range conditions {
 		if each, ok := each.(map[string]any); ok && each["type"] == ConditionType {
-			c := &condition{}
+			if c != nil {
+				c.doubled = true
+				break
+			}
+			c = &condition{}
 			c.status, _ = each["status"].(string)
 			c.reason, _ = each["reason"].(string)
 			c.message, _ = each["message"].(string)
 			c.observedGeneration, _ = each["observedGeneration"].(int64)
 			c.lastTransitionTime, _ = each["lastTransitionTime"].(string)
-			return c
 		}
 	}
-	return nil
+	return c
 }
 
 // says tells whether c is what d is, but for the time: two processes that wrote at
-// different times must not fight over it.
+// different times must not fight over it. One of two says nothing, since the other
+// contradicts it sooner or later.
 func (c *condition) says(d *condition) bool {
-	return c != nil && c.status == d.status && c.reason == d.reason && c.message == d.message &&
+	return c != nil && !c.doubled && c.status == d.status && c.reason == d.reason && c.message == d.message &&
 		c.observedGeneration == d.observedGeneration
+}
+
+// isNews tells whether c tells more than d, apart from what is counted.
+func (c *condition) isNews(d *condition) bool {
+	return c.status != d.status || c.reason != d.reason || c.observedGeneration != d.observedGeneration ||
+		c.reason != ReasonDraining && c.message != d.message
 }
 
 func (c *condition) equal(d *condition) bool {
@@ -63,8 +78,8 @@ func (c condition) timed(earlier ...*condition) *condition {
 	return &c
 }
 
-// put writes c into the status of an object, in place of what is there, and leaves
-// all else as it is.
+// put writes c into the status of an object, in place of all that are there of its
+// type, and leaves all else as it is.
 func (c *condition) put(object map[string]any) error {
 	status, ok := object["status"].(map[string]any)
 	if !ok && object["status"] != nil {
@@ -86,7 +101,7 @@ func (c *condition) put(object map[string]any) error {
 		} else if !done {
 			out = append(out, own)
 			done = true
-		} // a second one would contradict it sooner or later
+		}
 	}
 	if !done {
 		out = append(out, own)
@@ -127,6 +142,44 @@ func look(gate *syncgate.Gate) view {
 // known tells whether there is anything to be said of the cluster.
 func (v *view) known() bool {
 	return v.state.Phase == syncgate.Open || v.state.Phase == syncgate.Paused
+}
+
+// answers tells whether the view takes in the holds of these ManagedClusters, which
+// are all of the cluster. The field is told apart by generations; what can't be read
+// is not compared.
+func (v *view) answers(records []record) bool {
+	if v.unreadable() {
+		return true
+	}
+	var seen []syncgate.Hold
+	for _, rec := range records {
+		seen = append(seen, rec.holds...)
+	}
+	return slices.Equal(annotations(seen), annotations(v.state.Holds))
+}
+
+// annotations returns the holds that are not the field, in an order.
+func annotations(holds []syncgate.Hold) []syncgate.Hold {
+	out := make([]syncgate.Hold, 0, len(holds))
+	for _, hold := range holds {
+		if hold != (syncgate.Hold{Owner: syncgate.SyncPausedField}) {
+			out = append(out, hold)
+		}
+	}
+	slices.SortFunc(out, func(a, b syncgate.Hold) int {
+		return cmp.Or(strings.Compare(a.Owner, b.Owner), strings.Compare(a.Reason, b.Reason))
+	})
+	return out
+}
+
+// of returns what the view is for a ManagedCluster, see condition. The gate may not
+// have read it yet.
+func (v *view) of(rec *record) (condition, error) {
+	object, ok := v.objects[rec.key]
+	if !ok || object.UID != rec.uid || object.Generation < rec.generation {
+		return condition{}, errGateBehind
+	}
+	return v.condition(object), nil
 }
 
 func (v *view) draining() bool {

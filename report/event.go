@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -8,8 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
 
 	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/informer"
 )
 
 // events is a resource for the dynamic client: the typed one would bring all of
@@ -39,33 +44,73 @@ func transition(was, now *condition) (kind, reason string, ok bool) {
 
 // tell creates the Event that tells of a new condition of an object, if any does.
 func (r *Reporter) tell(ctx context.Context, object *unstructured.Unstructured, was, now *condition) {
-	kind, reason, ok := transition(was, now)
-	if !ok {
-		return
+	if kind, reason, ok := transition(was, now); ok {
+		create(ctx, r.client, r.log, event{
+			object: types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}, uid: object.GetUID(),
+			kind: kind, reason: reason, message: now.message, component: r.opts.Component,
+		})
 	}
+}
+
+// ModeEvents returns a function for Gate.WatchMode that tells each result as an
+// Event on the ManagedClusters of the gate: SyncModeMismatch while hub and agent
+// don't fit together, and SyncModeFits when they do again. The function blocks for
+// a second at the most for each. Component is what the Events name as their
+// source; empty: "syncgate". Events that the server does not take are logged at
+// V(4), with the logger of ctx, and not tried again; none is created once ctx has
+// ended.
+//
+//	go gate.WatchMode(ctx, agentMode, appPusher, report.ModeEvents(ctx, client, gate, "clusternet-agent"))
+func ModeEvents(ctx context.Context, client dynamic.Interface, gate *syncgate.Gate, component string) func(error) {
+	mismatch := false
+	return func(problem error) {
+		e := event{kind: "Warning", reason: EventModeMismatch, component: cmp.Or(component, defaultComponent)}
+		switch {
+		case problem != nil:
+			e.message = problem.Error()
+		case !mismatch:
+			return // it has been well from the start
+		default:
+			e.kind, e.reason, e.message = "Normal", EventModeFits, "exactly one side deploys again"
+		}
+		mismatch = problem != nil
+		for _, object := range gate.Objects() {
+			e.object, e.uid = object.NamespacedName, object.UID
+			create(ctx, client, klog.FromContext(ctx), e)
+		}
+	}
+}
+
+// event is what an Event says of a ManagedCluster.
+type event struct {
+	object                           types.NamespacedName
+	uid                              types.UID
+	kind, reason, message, component string
+}
+
+func create(ctx context.Context, client dynamic.Interface, log klog.Logger, e event) {
 	at := time.Now()
 	stamp := at.UTC().Format(time.RFC3339)
-	event := &unstructured.Unstructured{Object: map[string]any{
+	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1",
 		"kind":       "Event",
 		"metadata": map[string]any{
-			"namespace": object.GetNamespace(),
-			"name":      fmt.Sprintf("%s.%x", object.GetName(), at.UnixNano()), // as client-go's recorder does
+			"namespace": e.object.Namespace,
+			"name":      fmt.Sprintf("%s.%x", e.object.Name, at.UnixNano()), // as client-go's recorder does
 		},
 		"involvedObject": map[string]any{
-			"apiVersion": object.GetAPIVersion(), "kind": object.GetKind(),
-			"namespace": object.GetNamespace(), "name": object.GetName(),
-			"uid": string(object.GetUID()), "resourceVersion": object.GetResourceVersion(),
+			"apiVersion": informer.Resource.GroupVersion().String(), "kind": "ManagedCluster",
+			"namespace": e.object.Namespace, "name": e.object.Name, "uid": string(e.uid),
 		},
-		"type": kind, "reason": reason, "message": now.message, "count": int64(1),
+		"type": e.kind, "reason": e.reason, "message": e.message, "count": int64(1),
 		"firstTimestamp": stamp, "lastTimestamp": stamp,
-		"source":             map[string]any{"component": r.opts.Component},
-		"reportingComponent": r.opts.Component,
+		"source":             map[string]any{"component": e.component},
+		"reportingComponent": e.component,
 	}}
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
-	_, err := r.client.Resource(events).Namespace(object.GetNamespace()).Create(ctx, event, metav1.CreateOptions{})
+	_, err := client.Resource(events).Namespace(e.object.Namespace).Create(ctx, object, metav1.CreateOptions{})
 	if err != nil {
-		r.log.V(4).Info("Could not create an Event", "managedCluster", object.GetNamespace()+"/"+object.GetName(), "reason", reason, "why", err)
+		log.V(4).Info("Could not create an Event", "managedCluster", e.object, "reason", e.reason, "why", err)
 	}
 }

@@ -33,11 +33,29 @@
 // there is one, it follows each edit of the spec, since a reader takes a condition
 // of an earlier generation for outdated; kubectl wait does.
 //
+// # How fast
+//
+// The condition follows the gate at once, as far as the client allows: many
+// clusters that are held at the same moment wait for its limit of requests. True is
+// not written while the server has another edit of the spec, or other holds on the
+// ManagedCluster, than the gate has read, nor when the gate has opened while the
+// request waited.
+//
+// But a True that is there stays until it is corrected. After an edit of the spec
+// its observedGeneration tells that it is an earlier one. A hold is an annotation and
+// changes no generation: kubectl wait takes the True of an earlier hold, or that of
+// another holder, for the answer to a new one. Who holds a cluster waits until the
+// message names the hold. What it corrects does not depend on OnChange, which another
+// callback may block: changed holds are looked at as the informer tells of them and a
+// second later, and each closed gate every 10 seconds, which costs no request while
+// the condition is right. That is for how long a True may be wrong while the client
+// gets its requests through.
+//
 // # Other writers
 //
 // The condition is written into the status as it is on the server at that moment,
-// under its resourceVersion, and nothing else is changed. When another writer
-// drops or changes it, it is written again: at once, and when that goes on, with
+// under its resourceVersion, and nothing else is changed, but that a second
+// condition of the type is removed. When another writer drops or changes it, it is written again: at once, and when that goes on, with
 // growing delays of up to 30 seconds. A write that says something new waits for
 // 100 ms after the last one at the most.
 //
@@ -53,9 +71,16 @@
 // # Rights
 //
 // It needs get on managedclusters, update on managedclusters/status, and create on
-// events. Without those on managedclusters it logs what to allow and tries again
-// every 5 minutes, and whenever there is something new to say; the gates don't
-// depend on it.
+// events. Without those on managedclusters, with credentials that the server does not
+// accept, or with a CRD that does not keep the condition, it logs what to do and tries
+// again every 5 minutes, and when there is something new to say, which the number in
+// flight is not, 10 seconds after the last refusal at the earliest. The gates don't
+// depend on it. An Event is waited for a second at the most.
+//
+// # Clusters that are gone
+//
+// Of a ManagedCluster that is deleted, or has no spec.clusterId any more, nothing is
+// kept or tried again. Of its cluster the gate is kept, as a hub keeps it.
 package report
 
 import (
@@ -64,6 +89,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,18 +123,26 @@ const (
 	EventPaused    = "SyncPaused"
 	EventResumed   = "SyncResumed"
 	EventMalformed = "SyncPauseMalformed" // a warning
+
+	// Of ModeEvents.
+	EventModeMismatch = "SyncModeMismatch" // a warning
+	EventModeFits     = "SyncModeFits"
 )
+
+// defaultComponent is what Events name as their source.
+const defaultComponent = "syncgate"
 
 const (
 	workers      = 4
-	countAgain   = 10 * time.Second       // what is in flight: each end would be a write
+	lookAgain    = 10 * time.Second       // at a closed gate; each end of an operation would be a write
+	lookSoon     = time.Second            // at a gate that may not have seen what we have
 	pace         = 100 * time.Millisecond // between two writes to one object
 	slowestPace  = 30 * time.Second       // where others keep undoing them
 	retryAtFirst = 5 * time.Millisecond
 	retryAtLast  = time.Minute
 	retryRefused = 5 * time.Minute
 	askAgain     = time.Minute // whether to acknowledge
-	eventTimeout = 5 * time.Second
+	eventTimeout = time.Second // a worker waits for it
 	endTimeout   = time.Second
 )
 
@@ -124,8 +158,9 @@ type Gates interface {
 type Options struct {
 	// Acknowledge tells whether to report a gate: only the side that deploys to
 	// a cluster knows when its last write has ended, so agent and hub must not
-	// both acknowledge it. Nil: all gates. It is asked again each time there is
-	// something to report, and each minute while the gate is closed; the
+	// both acknowledge it. Nil: all gates. It is asked again each time there may be
+	// something to report, and while the gate is closed every 10 seconds, or each
+	// minute if it is not to be reported; the
 	// condition of a gate that is not to be reported is left as it is. It is
 	// called by several goroutines and should not block.
 	Acknowledge func(*syncgate.Gate) bool
@@ -149,8 +184,9 @@ type Reporter struct {
 	mu       sync.Mutex // guards the fields below, and what they point to
 	records  map[types.NamespacedName]*record
 	clusters map[types.UID]*cluster
-	known    map[types.UID]*syncgate.Gate
-	refusals int // the records that are refused
+	known    map[types.UID]*syncgate.Gate // kept for good, as a hub keeps its gates
+	events   uint64                       // that have been seen
+	refusals [refusalKinds]int            // the records that are refused
 }
 
 // New returns a reporter of gates that writes with client. It does no I/O and
@@ -164,7 +200,7 @@ func New(client dynamic.Interface, gates Gates, opts Options) (*Reporter, error)
 		return nil, errors.New("report: make a reporter: the gates are nil; pass a *syncgate.Hub or a *syncgate.Gate")
 	}
 	if opts.Component == "" {
-		opts.Component = "syncgate"
+		opts.Component = defaultComponent
 	}
 	return &Reporter{
 		client:   client,
@@ -256,38 +292,44 @@ func (r *Reporter) work(ctx context.Context) {
 func (r *Reporter) report(ctx context.Context, clusterID types.UID) {
 	gate := r.gate(clusterID)
 	if gate == nil {
+		r.queue.Forget(clusterID)
 		return // a first Change of it brings it back
 	}
 	if r.opts.Acknowledge != nil && !r.opts.Acknowledge(gate) {
 		r.stopWaiting(clusterID)
+		r.queue.Forget(clusterID)
 		if gate.Paused() {
 			r.queue.AddAfter(clusterID, askAgain) // not all it may depend on is a Change
 		}
 		return
 	}
-	v := look(gate)
+	v, records := look(gate), r.recordsOf(clusterID)
 	if v.draining() {
 		r.awaitDrain(ctx, clusterID, gate)
-		r.queue.AddAfter(clusterID, countAgain)
 	} else {
 		r.stopWaiting(clusterID)
 	}
-	if !v.known() {
+	if len(records) > 0 && v.state.Paused && v.state.Reason != syncgate.ReasonStopped {
+		// Changes may be late, and merge an opening into nothing.
+		r.queue.AddAfter(clusterID, lookAgain)
+	}
+	if !v.known() || len(records) == 0 {
+		r.queue.Forget(clusterID)
+		return
+	}
+	if !v.answers(records) {
+		r.log.V(4).Info("Will try again", "clusterID", clusterID, "why", errGateBehind)
+		r.queue.AddRateLimited(clusterID)
 		return
 	}
 	again := false
-	for _, rec := range r.recordsOf(clusterID) {
-		err := r.acknowledge(ctx, &v, &rec)
+	for i := range records {
+		err := r.acknowledge(ctx, gate, &v, &records[i])
 		if ctx.Err() != nil {
 			return
 		}
-		var refused *refusal
-		switch {
-		case errors.As(err, &refused):
-			r.tellRefused(&rec, err)
-			r.queue.AddAfter(clusterID, retryRefused)
-		case err != nil:
-			r.log.V(4).Info("Will try again", "managedCluster", rec.key, "why", err)
+		if err != nil {
+			r.log.V(4).Info("Will try again", "managedCluster", records[i].key, "why", err)
 			again = true
 		}
 	}
@@ -310,31 +352,77 @@ func (r *Reporter) gate(clusterID types.UID) *syncgate.Gate {
 	return r.known[clusterID]
 }
 
-var errGateBehind = errors.New("the gate has not seen the newest ManagedCluster")
-
-const remedy = "allow get on managedclusters and update on managedclusters/status, and see that the CRD has the status subresource with its conditions"
+var (
+	errGateBehind  = errors.New("the gate has not seen the newest ManagedCluster")
+	errGateChanged = errors.New("the gate has changed meanwhile")
+)
 
 // refusal is an error that trying again soon does not mend.
-type refusal struct{ error }
+type refusal struct {
+	kind refusalKind
+	error
+}
 
 func (r *refusal) Unwrap() error { return r.error }
 
-// acknowledge makes the condition of a ManagedCluster what the view says.
-func (r *Reporter) acknowledge(ctx context.Context, v *view, rec *record) error {
-	object, ok := v.objects[rec.key]
-	if !ok || object.UID != rec.uid || object.Generation < rec.generation {
-		return errGateBehind
+type refusalKind int
+
+const (
+	notAllowed   refusalKind = iota // no object is taken
+	notTaken                        // by the CRD, so most likely no object is
+	malformed                       // the one object
+	refusalKinds                    // their number
+)
+
+func (k refusalKind) remedy() string {
+	switch k {
+	case notAllowed:
+		return "allow get on managedclusters and update on managedclusters/status, and see that the credentials are valid"
+	case notTaken:
+		return "see that the CRD has the status subresource with its conditions"
+	default:
+		return "correct the status of the ManagedCluster"
 	}
-	says := v.condition(object)
-	if rec.condition == nil && rec.last == nil && says.reason == ReasonSyncing {
-		return nil // never paused
+}
+
+// acknowledge makes the condition of a ManagedCluster what the view of its gate says.
+func (r *Reporter) acknowledge(ctx context.Context, gate *syncgate.Gate, v *view, rec *record) error {
+	says, err := v.of(rec)
+	if err != nil {
+		return err
 	}
-	if rec.condition.says(&says) {
-		r.update(rec, func(now *record) { now.last = rec.condition })
+	if rec.condition == nil && rec.last == nil && says.reason == ReasonSyncing { // never paused
+		if wait := rec.refused.forget(); wait > 0 {
+			r.queue.AddAfter(rec.clusterID, wait)
+		} else {
+			r.update(rec, r.accepted)
+		}
 		return nil
 	}
-	repair := rec.last.says(&says)
-	wait := rec.pace(repair)
+	if rec.condition.says(&says) {
+		r.update(rec, func(now *record) {
+			now.last = rec.condition
+			r.accepted(now)
+		})
+		return nil
+	}
+	if wait := rec.refused.wait(&says); wait > 0 {
+		r.queue.AddAfter(rec.clusterID, wait)
+		return nil
+	}
+	err = r.write(ctx, gate, rec, says)
+	var refused *refusal
+	if ctx.Err() == nil && errors.As(err, &refused) {
+		r.tellRefused(rec, &says, refused.kind, err)
+		r.queue.AddAfter(rec.clusterID, retryRefused)
+		return nil
+	}
+	return err
+}
+
+// write makes what is on the server what says says, when its turn comes.
+func (r *Reporter) write(ctx context.Context, gate *syncgate.Gate, rec *record, says condition) error {
+	wait := rec.pace(rec.last.says(&says))
 	since := time.Since(rec.wrote)
 	if since < wait {
 		r.queue.AddAfter(rec.clusterID, wait-since)
@@ -350,17 +438,22 @@ func (r *Reporter) acknowledge(ctx context.Context, v *view, rec *record) error 
 		return explain("read", err)
 	case live.GetUID() != rec.uid:
 		return nil // so is another one
-	case live.GetGeneration() > says.observedGeneration:
+	case live.GetGeneration() > says.observedGeneration, !slices.Equal(holdsOf(live.Object), rec.holds):
 		return errGateBehind // a True could be false already
+	}
+	// The request may have waited for long. What is edited from here on makes the
+	// write a conflict.
+	if says, err = r.stillSays(gate, rec, says); err != nil {
+		return err
 	}
 	have := conditionOf(live.Object)
 	if have.says(&says) {
-		r.update(rec, func(now *record) { now.last, now.condition = have, have })
+		r.update(rec, func(now *record) { r.found(now, rec, have) })
 		return nil
 	}
 	want := says.timed(rec.last, have)
 	if err := want.put(live.Object); err != nil {
-		return &refusal{err}
+		return &refusal{malformed, err}
 	}
 	written, err := resource.UpdateStatus(ctx, live, metav1.UpdateOptions{})
 	switch {
@@ -369,8 +462,14 @@ func (r *Reporter) acknowledge(ctx context.Context, v *view, rec *record) error 
 	case err != nil:
 		return explain("update the status", err)
 	}
+	kept := conditionOf(written.Object)
+	if !kept.says(want) {
+		return &refusal{notTaken, errors.New("the server has taken the condition and not kept it: the CRD has no status.conditions, or not all of their fields; add them")}
+	}
+	repair := rec.last.says(want)
 	r.update(rec, func(now *record) {
-		now.last, now.condition, now.wrote = want, conditionOf(written.Object), time.Now()
+		r.found(now, rec, kept)
+		now.wrote = time.Now()
 		switch {
 		case !repair:
 			now.repairs = 0
@@ -378,10 +477,6 @@ func (r *Reporter) acknowledge(ctx context.Context, v *view, rec *record) error 
 			now.repairs++
 		default:
 			now.repairs = 1
-		}
-		if now.refused {
-			now.refused = false
-			r.refusals--
 		}
 	})
 	was := rec.last
@@ -398,6 +493,34 @@ func (r *Reporter) acknowledge(ctx context.Context, v *view, rec *record) error 
 	return nil
 }
 
+// stillSays looks at the gate again and returns what it says now of a ManagedCluster.
+// Its error is not nil when that is not what it said, but for the words: the number
+// in flight changes all the time.
+func (r *Reporter) stillSays(gate *syncgate.Gate, rec *record, said condition) (condition, error) {
+	v := look(gate)
+	if !v.known() || !v.answers(r.recordsOf(rec.clusterID)) {
+		return said, errGateChanged
+	}
+	says, err := v.of(rec)
+	if err == nil && (says.status != said.status || says.reason != said.reason || says.observedGeneration != said.observedGeneration) {
+		err = errGateChanged
+	}
+	return says, err
+}
+
+// found notes the condition that the server has, according to an answer to what was
+// asked when the record was as before. What the handler has seen since may be newer.
+// It is called with mu held.
+func (r *Reporter) found(now, before *record, have *condition) {
+	now.last = have
+	r.accepted(now)
+	if now.seen == before.seen {
+		now.condition = have
+	} else if !now.condition.says(have) {
+		r.queue.AddAfter(now.clusterID, lookSoon)
+	}
+}
+
 // missing tells why there was no status to update: the server's answer is the same
 // for an object that is gone and for a CRD without the subresource.
 func missing(ctx context.Context, resource dynamic.ResourceInterface, name string) error {
@@ -408,7 +531,7 @@ func missing(ctx context.Context, resource dynamic.ResourceInterface, name strin
 	case err != nil:
 		return explain("read", err)
 	}
-	return &refusal{errors.New("the ManagedCluster is there, but its status is not: the CRD has no status subresource; add it")}
+	return &refusal{notTaken, errors.New("the ManagedCluster is there, but its status is not: the CRD has no status subresource; add it")}
 }
 
 // pace returns how long after the last write the next one may come.
@@ -420,28 +543,53 @@ func (rec *record) pace(repair bool) time.Duration {
 	return min(wait, slowestPace)
 }
 
+// wait returns for how long nothing is to be tried after a refusal.
+func (r *refused) wait(says *condition) time.Duration {
+	switch {
+	case r == nil:
+		return 0
+	case says.isNews(&r.says):
+		return lookAgain - time.Since(r.at)
+	default:
+		return r.forget()
+	}
+}
+
+// forget returns for how long a refusal counts where there is nothing to be said any
+// more: a cluster that toggles will have something again.
+func (r *refused) forget() time.Duration {
+	if r == nil {
+		return 0
+	}
+	return retryRefused - time.Since(r.at)
+}
+
 // explain tells refusals from what passes.
 func explain(what string, err error) error {
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsMethodNotSupported(err) {
-		err = &refusal{err}
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		err = &refusal{notAllowed, err}
+	case apierrors.IsInvalid(err), apierrors.IsMethodNotSupported(err):
+		err = &refusal{notTaken, err}
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// tellRefused logs the first refusal; until writes succeed again, more of them are
-// no news.
-func (r *Reporter) tellRefused(rec *record, err error) {
+// tellRefused notes that what a record was to say is refused. It logs the first
+// refusal of a kind; as long as one lasts, more of them are no news, unless each
+// object is to be corrected by itself.
+func (r *Reporter) tellRefused(rec *record, says *condition, kind refusalKind, err error) {
 	first := false
 	r.update(rec, func(now *record) {
-		if !now.refused {
-			now.refused = true
-			r.refusals++
-			first = r.refusals == 1
-		}
+		same := now.refused != nil && now.refused.kind == kind
+		r.accepted(now)
+		now.refused = &refused{kind, time.Now(), *says}
+		r.refusals[kind]++
+		first = !same && (r.refusals[kind] == 1 || kind == malformed)
 	})
 	if first {
 		r.log.Error(err, "Can't acknowledge a pause; the gate works all the same", "managedCluster", rec.key,
-			"do", remedy, "retryAfter", retryRefused)
+			"do", kind.remedy(), "retryAfter", retryRefused)
 		return
 	}
 	r.log.V(4).Info("Still can't acknowledge a pause", "managedCluster", rec.key, "why", err)

@@ -3,6 +3,9 @@ package report
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,18 +17,27 @@ import (
 	"github.com/clusternet/syncgate/internal/api"
 )
 
-// record is a ManagedCluster. It is guarded by Reporter.mu.
+// record is a ManagedCluster. It is guarded by Reporter.mu, and goes with the object.
 type record struct {
 	key        types.NamespacedName
 	clusterID  types.UID
 	uid        types.UID
 	generation int64
-	condition  *condition // as last seen; immutable
+	holds      []syncgate.Hold // by annotations; immutable
+	condition  *condition      // as last seen; immutable
+	seen       uint64          // differs after each event
 
 	last    *condition // what we last found right or wrote; nil: nothing
 	wrote   time.Time  // when we last wrote
 	repairs int        // how often in short succession we wrote the same again
-	refused bool       // the server has refused the last write
+	refused *refused   // the last attempt; nil: it was not
+}
+
+// refused is an attempt that the server has refused. It is immutable.
+type refused struct {
+	kind refusalKind
+	at   time.Time
+	says condition // what was to be written
 }
 
 // cluster is what the ManagedClusters of one cluster share. It is guarded by
@@ -45,7 +57,9 @@ func (r *Reporter) handler() cache.ResourceEventHandler {
 	}
 }
 
-// seen takes in a ManagedCluster. A heartbeat ends here.
+// seen takes in a ManagedCluster. A heartbeat ends here. A change of holds is news of
+// its own: it bumps no generation, and gates that close again with the same holds may
+// tell of no Change.
 func (r *Reporter) seen(obj any) {
 	now, ok := read(obj)
 	if !ok {
@@ -54,12 +68,20 @@ func (r *Reporter) seen(obj any) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if now.clusterID == "" { // it counts for no gate
+		r.drop(now.key)
+		return
+	}
+	r.events++
+	now.seen = r.events
 	if was := r.records[now.key]; was != nil && was.uid == now.uid && was.clusterID == now.clusterID {
-		if was.generation == now.generation && was.condition.equal(now.condition) {
+		was.seen = now.seen
+		held := !slices.Equal(was.holds, now.holds)
+		if was.generation == now.generation && was.condition.equal(now.condition) && !held {
 			return
 		}
-		was.generation, was.condition = now.generation, now.condition
-		r.queue.Add(now.clusterID)
+		was.generation, was.condition, was.holds = now.generation, now.condition, now.holds
+		r.queueSeen(now.clusterID, held)
 		return
 	}
 	r.drop(now.key)
@@ -69,7 +91,17 @@ func (r *Reporter) seen(obj any) {
 		r.clusters[now.clusterID] = c
 	}
 	r.records[now.key], c.records[now.key] = now, now
-	r.queue.Add(now.clusterID)
+	r.queueSeen(now.clusterID, len(now.holds) > 0)
+}
+
+// queueSeen queues a cluster of which an event has told. Where holds have changed it
+// is looked at once more: the gate may hear of it later than we do, and look now as
+// if it had not opened in between.
+func (r *Reporter) queueSeen(clusterID types.UID, held bool) {
+	r.queue.Add(clusterID)
+	if held {
+		r.queue.AddAfter(clusterID, lookSoon)
+	}
 }
 
 func (r *Reporter) deleted(obj any) {
@@ -88,9 +120,7 @@ func (r *Reporter) drop(key types.NamespacedName) {
 	if was == nil {
 		return
 	}
-	if was.refused {
-		r.refusals--
-	}
+	r.accepted(was)
 	delete(r.records, key)
 	c := r.clusters[was.clusterID]
 	delete(c.records, key)
@@ -100,31 +130,78 @@ func (r *Reporter) drop(key types.NamespacedName) {
 	}
 }
 
+// accepted notes that nothing is refused any more. It is called with mu held.
+func (r *Reporter) accepted(rec *record) {
+	if rec.refused != nil {
+		r.refusals[rec.refused.kind]--
+		rec.refused = nil
+	}
+}
+
 // read returns what is needed of an object. Whether it counts for the cluster is
 // for the gate to say.
 func read(obj any) (*record, bool) {
 	m, err := meta.Accessor(obj)
-	if err != nil {
+	if err != nil || isNil(obj) {
 		return nil, false
 	}
 	var content map[string]any
-	if u, ok := obj.(runtime.Unstructured); ok {
+	u, untyped := obj.(runtime.Unstructured)
+	if untyped {
 		content = u.UnstructuredContent()
 	} else if content, err = runtime.DefaultUnstructuredConverter.ToUnstructured(obj); err != nil {
 		return nil, false
 	}
 	spec, _ := content["spec"].(map[string]any)
 	clusterID, ok := spec["clusterId"].(string)
-	if !ok { // a Go type without the field
-		clusterID = m.GetLabels()[api.ClusterIDLabel]
+	if !ok && !untyped && !hasField(reflect.TypeOf(obj), "spec", "clusterId") {
+		clusterID = m.GetLabels()[api.ClusterIDLabel] // as the gate does
 	}
 	return &record{
 		key:        types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()},
 		clusterID:  types.UID(clusterID),
 		uid:        m.GetUID(),
 		generation: m.GetGeneration(),
+		holds:      holdsOf(content),
 		condition:  conditionOf(content),
 	}, true
+}
+
+// holdsOf returns the holds that are annotations of an object, by owner, as a gate
+// reads them. One that is no text is a hold of which the gate knows nothing.
+func holdsOf(object map[string]any) []syncgate.Hold {
+	metadata, _ := object["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	var holds []syncgate.Hold
+	for name, value := range annotations {
+		owner, ok := api.HoldOwner(name)
+		if !ok || value == "false" {
+			continue
+		}
+		reason, ok := value.(string)
+		if !ok {
+			reason = fmt.Sprintf("%T %v", value, value)
+		}
+		holds = append(holds, syncgate.Hold{Owner: owner, Reason: reason})
+	}
+	slices.SortFunc(holds, func(a, b syncgate.Hold) int { return strings.Compare(a.Owner, b.Owner) })
+	return holds
+}
+
+// hasField tells whether a Go type has a nested field by these JSON names.
+func hasField(t reflect.Type, names ...string) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if len(names) == 0 || t.Kind() != reflect.Struct {
+		return len(names) == 0
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == names[0] && f.IsExported() {
+			return hasField(f.Type, names[1:]...)
+		}
+	}
+	return false
 }
 
 // recordsOf returns copies.
@@ -140,11 +217,12 @@ func (r *Reporter) recordsOf(clusterID types.UID) []record {
 	return out
 }
 
-// update changes the record that of is a copy of, unless it is gone.
+// update changes the record that of is a copy of, unless it is gone or counts for
+// another cluster.
 func (r *Reporter) update(of *record, change func(*record)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := r.records[of.key]; now != nil && now.uid == of.uid {
+	if now := r.records[of.key]; now != nil && now.uid == of.uid && now.clusterID == of.clusterID {
 		change(now)
 	}
 }
