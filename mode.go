@@ -149,6 +149,7 @@ func (e *ModeError) remedies() []string {
 // error that names the ManagedCluster and wraps a *ModeError. Of several
 // ManagedClusters with this ID the first by namespace and name that has a problem
 // is told. When the last ManagedCluster is deleted, its result stays.
+// report.ModeEvents makes an fn that tells results as Events.
 //
 // WatchMode blocks, like Run, and calls fn on the goroutine of its caller, with no
 // lock held; while fn blocks, changes are merged to the latest. It may be called

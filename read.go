@@ -61,7 +61,7 @@ func describe(value any) string {
 	case []any:
 		return "a list"
 	default:
-		return fmt.Sprintf("%.40v of type %T", v, v)
+		return fmt.Sprintf("%.40s of type %T", fmt.Sprint(v), v)
 	}
 }
 

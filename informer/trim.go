@@ -37,10 +37,14 @@ func trim(obj any) (any, error) {
 	part(out, in.Object, "status", func(status map[string]any) map[string]any {
 		kept := pick(status, "appPusher")
 		conditions, _ := status["conditions"].([]any)
+		var ours []any // one, unless somebody has doubled it
 		for _, c := range conditions {
 			if condition, ok := c.(map[string]any); ok && condition["type"] == api.ConditionType {
-				kept["conditions"] = []any{condition}
+				ours = append(ours, condition)
 			}
+		}
+		if ours != nil {
+			kept["conditions"] = ours
 		}
 		return kept
 	})

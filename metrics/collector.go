@@ -9,7 +9,9 @@
 // Each of these has the labels cluster_id, cluster_namespace and cluster_name; the
 // last two are those of the ManagedCluster that decides, and empty while there is
 // none. (A label called namespace would be that of the scraped pod in many
-// installations, which Prometheus puts over an exposed one.)
+// installations, which Prometheus puts over an exposed one.) When another
+// ManagedCluster comes to decide, the cluster has new series. Those of a cluster
+// that is gone stay until the end of Run, as its gate does.
 //
 //	name                                         type     what
 //	syncgate_cluster_paused                      gauge    1: the gate is closed, 0: it is open

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,7 @@ import (
 	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/localcluster"
 	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/metrics"
 	"github.com/clusternet/syncgate/report"
 )
 
@@ -350,7 +352,8 @@ func TestTogglingConverges(t *testing.T) {
 		}
 		agree := func(context.Context) (bool, error) {
 			brief, c := condition(p.get("child"))
-			return brief == want && c["observedGeneration"] == generation && hub.Gate(own).Paused() == last, nil
+			return brief == want && c["observedGeneration"] == generation &&
+				hub.Gate(own).Paused() == last && pausedMetric(t, hub) == last, nil
 		}
 		if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, soon, true, agree); err != nil {
 			brief, _ := condition(p.get("child"))
@@ -362,6 +365,31 @@ func TestTogglingConverges(t *testing.T) {
 			t.Errorf("agreement after %v; want a second at the most", took)
 		}
 	}
+}
+
+// pausedMetric returns what Prometheus is told of the cluster own.
+func pausedMetric(t *testing.T, hub *syncgate.Hub) bool {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.NewCollector(hub))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != "syncgate_cluster_paused" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "cluster_id" && label.GetValue() == own {
+					return metric.GetGauge().GetValue() == 1
+				}
+			}
+		}
+	}
+	t.Fatal("there is no metric of the cluster")
+	return false
 }
 
 // What a server answers then, and what we make of it.
