@@ -1,19 +1,9 @@
 package informer_test
 
 import (
-	"io"
-	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-	"k8s.io/klog/v2"
+	"github.com/clusternet/syncgate/internal/testutil"
 )
 
-func TestMain(m *testing.M) {
-	// client-go says a lot about the faults that these tests make.
-	if os.Getenv("SYNCGATE_TEST_LOG") == "" {
-		klog.LogToStderr(false)
-		klog.SetOutput(io.Discard)
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { testutil.Main(m) }

@@ -1,18 +1,9 @@
 package metrics_test
 
 import (
-	"io"
-	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-	"k8s.io/klog/v2"
+	"github.com/clusternet/syncgate/internal/testutil"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv("SYNCGATE_TEST_LOG") == "" {
-		klog.LogToStderr(false)
-		klog.SetOutput(io.Discard)
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { testutil.Main(m) }

@@ -3,13 +3,11 @@ package controllerruntime
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"go.uber.org/goleak"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,26 +21,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/examples/internal/leaks"
 	"github.com/clusternet/syncgate/examples/localcluster"
 	"github.com/clusternet/syncgate/informer"
 )
 
-// TestMain fails when goroutines stay behind. Some of the API server's own sit out
-// a timer of a few seconds, see localcluster.
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
-	code := m.Run()
-	if code == 0 {
-		var leaked error
-		if wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-			leaked = goleak.Find()
-			return leaked == nil, nil
-		}) != nil {
-			fmt.Fprintln(os.Stderr, "goroutines are left:", leaked)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	leaks.Main(m)
 }
 
 const (

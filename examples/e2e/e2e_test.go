@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"go.uber.org/goleak"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,6 +28,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/examples/internal/leaks"
 	"github.com/clusternet/syncgate/examples/localcluster"
 	"github.com/clusternet/syncgate/informer"
 )
@@ -43,27 +43,12 @@ const (
 	soon = 30 * time.Second
 )
 
-// TestMain fails when goroutines stay behind. Some of the API server's own sit out
-// a timer of a few seconds, see localcluster.
 func TestMain(m *testing.M) {
 	// client-go says a lot about the faults that these tests make.
 	if os.Getenv("SYNCGATE_TEST_LOG") == "" {
 		klog.SetLogger(logr.Discard())
 	}
-	code := m.Run()
-	if code == 0 {
-		var leaked error
-		err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, 10*time.Second, true,
-			func(context.Context) (bool, error) {
-				leaked = goleak.Find()
-				return leaked == nil, nil
-			})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines are left:", leaked)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	leaks.Main(m)
 }
 
 // parent is a parent cluster with its API server.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -15,32 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusternet/syncgate/examples/internal/leaks"
 	"github.com/clusternet/syncgate/examples/localcluster"
 )
 
-// TestMain fails when goroutines stay behind. It looks again for a while, since some of the API server's sit
-// out a timer of up to three seconds.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		var leaked error
-		err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, 10*time.Second, true,
-			func(context.Context) (bool, error) {
-				leaked = goleak.Find()
-				return leaked == nil, nil
-			})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines are left:", leaked)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // patience bounds every wait: far more than any takes, so that a hang ends in a failure.
 const patience = time.Minute
