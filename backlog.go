@@ -34,7 +34,52 @@ type Backlog[K comparable] struct {
 	requeue func(K)
 
 	mu     sync.Mutex // guards parked; where that of a gate is needed too, that is taken first
-	parked map[*Gate]map[K]struct{}
+	parked map[*Gate]*keyQueue[K]
+}
+
+// keyQueue has each key once, in the order in which they came.
+type keyQueue[K comparable] struct {
+	at    map[K]int // the place in order; what is not here has been removed
+	order []K
+	first int // of order that has not been taken
+}
+
+func (q *keyQueue[K]) add(key K) {
+	if _, ok := q.at[key]; ok {
+		return
+	}
+	if len(q.order) > 2*len(q.at)+64 { // most of it has been removed or taken
+		q.compact()
+	}
+	q.at[key] = len(q.order)
+	q.order = append(q.order, key)
+}
+
+func (q *keyQueue[K]) compact() {
+	kept := make([]K, 0, len(q.at)+1)
+	for i, key := range q.order[q.first:] {
+		if at, ok := q.at[key]; ok && at == q.first+i {
+			q.at[key] = len(kept)
+			kept = append(kept, key)
+		}
+	}
+	q.order, q.first = kept, 0
+}
+
+func (q *keyQueue[K]) remove(key K) { delete(q.at, key) }
+
+func (q *keyQueue[K]) take() (key K, ok bool) {
+	var none K
+	for q.first < len(q.order) {
+		i := q.first
+		key, q.order[i] = q.order[i], none
+		q.first++
+		if at, ok := q.at[key]; ok && at == i {
+			delete(q.at, key)
+			return key, true
+		}
+	}
+	return none, false
 }
 
 // parker is a Backlog of any kind of key, as a gate sees it.
@@ -45,15 +90,15 @@ type parker interface {
 }
 
 // NewBacklog returns a backlog that hands keys to requeue when their gate opens:
-// each key once, however often it was parked, in no order, and none while the
-// gate is closed. The keys of one gate, and of all gates of one Hub, are handed
+// each key once, however often it was parked, in the order of parking, and none
+// while the gate is closed. The keys of one gate, and of all gates of one Hub, are handed
 // over by one goroutine of its Run, with no lock held and without waiting for
 // callbacks; so requeue must return, and should soon. It panics when requeue is nil.
 func NewBacklog[K comparable](requeue func(K)) *Backlog[K] {
 	if requeue == nil {
 		panic("syncgate: NewBacklog was called with a nil function")
 	}
-	return &Backlog[K]{requeue: requeue, parked: map[*Gate]map[K]struct{}{}}
+	return &Backlog[K]{requeue: requeue, parked: map[*Gate]*keyQueue[K]{}}
 }
 
 // Do is g.Do with fn, and parks key when the gate refuses: then it returns true
@@ -98,10 +143,10 @@ func (b *Backlog[K]) park(g *Gate, key K) (bool, error) {
 	defer b.mu.Unlock()
 	keys := b.parked[g]
 	if keys == nil {
-		keys = map[K]struct{}{}
+		keys = &keyQueue[K]{at: map[K]int{}}
 		b.parked[g] = keys
 	}
-	keys[key] = struct{}{}
+	keys.add(key)
 	return true, nil
 }
 
@@ -112,7 +157,7 @@ func (b *Backlog[K]) Len() int {
 	defer b.mu.Unlock()
 	n := 0
 	for _, keys := range b.parked {
-		n += len(keys)
+		n += len(keys.at)
 	}
 	return n
 }
@@ -125,70 +170,40 @@ func (b *Backlog[K]) Forget(key K) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for g, keys := range b.parked {
-		delete(keys, key)
-		if len(keys) == 0 {
+		keys.remove(key)
+		if len(keys.at) == 0 {
 			delete(b.parked, g)
 		}
 	}
 }
 
-// replayBatch is how many keys are looked up at once. One by one costs more than
-// the workqueue that they go to.
-const replayBatch = 1024
-
 // replay hands over the keys of a gate until none is left, or it closes.
 func (b *Backlog[K]) replay(g *Gate) {
 	for {
-		keys := b.some(g)
-		if len(keys) == 0 {
+		key, ok := b.take(g)
+		if !ok {
 			return
 		}
-		for _, key := range keys {
-			taken, open := b.take(g, key)
-			if !open {
-				return // the next opening comes back to the rest
-			}
-			if taken {
-				b.requeue(key)
-			}
-		}
+		b.requeue(key)
 	}
 }
 
-// some returns keys of a gate, which stay parked.
-func (b *Backlog[K]) some(g *Gate) []K {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	parked := b.parked[g]
-	if len(parked) == 0 {
-		delete(b.parked, g)
-		delete(g.backlogs, b)
-		return nil
-	}
-	keys := make([]K, 0, min(len(parked), replayBatch))
-	for key := range parked {
-		if keys = append(keys, key); len(keys) == cap(keys) {
-			break
-		}
-	}
-	return keys
-}
-
-// take takes a key out, if it is parked still and the gate is open.
-func (b *Backlog[K]) take(g *Gate, key K) (taken, open bool) {
+func (b *Backlog[K]) take(g *Gate) (key K, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.snap.Load().Paused {
-		return false, false
+		return key, false // the next opening comes back to the rest
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	keys := b.parked[g]
-	before := len(keys)
-	delete(keys, key)
-	return len(keys) < before, true
+	if keys := b.parked[g]; keys != nil {
+		if key, ok = keys.take(); ok {
+			return key, true
+		}
+	}
+	delete(b.parked, g)
+	delete(g.backlogs, b)
+	return key, false
 }
 
 // drop forgets the keys of a gate. It is called with the gate's mu held, as is
@@ -202,7 +217,10 @@ func (b *Backlog[K]) drop(g *Gate) {
 func (b *Backlog[K]) parkedFor(g *Gate) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.parked[g])
+	if keys := b.parked[g]; keys != nil {
+		return len(keys.at)
+	}
+	return 0
 }
 
 // replay is the goroutine that hands over parked keys, until ctx ends.

@@ -174,6 +174,43 @@ func TestC8ReplayStopsWhenTheGateCloses(t *testing.T) {
 	})
 }
 
+// What was parked first comes back first, and what is parked and forgotten again
+// and again takes no room.
+func TestC8OrderAndRoom(t *testing.T) {
+	paused := cluster(tu.Paused(true))
+	inBubble(t, syncgate.Options{}, []any{paused}, func(t *testing.T, f *fixture) {
+		var back []int
+		b := syncgate.NewBacklog(func(key int) { back = append(back, key) })
+		park := func(key int) { _, _ = b.Do(t.Context(), f.gate, key, nothing) }
+		for key := range 100 {
+			park(key)
+		}
+		before := heap()
+		for key := range 100_000 {
+			park(1000 + key)
+			b.Forget(1000 + key)
+		}
+		if grown := int64(heap()) - int64(before); grown > 1<<18 {
+			t.Errorf("%d bytes are kept for keys that were forgotten", grown)
+		}
+		b.Forget(50)
+		park(50) // anew: it is the last now
+		b.Forget(7)
+		park(3)
+		f.Update(paused, tu.With(paused, tu.Unpaused()))
+		synctest.Wait()
+		var want []int
+		for key := range 100 {
+			if key != 7 && key != 50 {
+				want = append(want, key)
+			}
+		}
+		if diff := cmp.Diff(append(want, 50), back); diff != "" {
+			t.Errorf("requeued (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // requeue may call anything of the backlog and the gate.
 func TestC8RequeueMayCallAnything(t *testing.T) {
 	paused := cluster(tu.Paused(true))
@@ -370,7 +407,6 @@ func BenchmarkReplay(b *testing.B) {
 	for i := range names {
 		names[i] = fmt.Sprintf("namespace/description-%d", i)
 	}
-	rand.Shuffle(keys, func(i, j int) { names[i], names[j] = names[j], names[i] })
 	b.Run("workqueue alone", func(b *testing.B) {
 		for range b.N {
 			queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
