@@ -101,8 +101,8 @@ func New(client dynamic.Interface, namespace string, clusterID types.UID, opts O
 }
 
 // Run follows the ManagedCluster until ctx ends, then at once closes the gate for
-// ever and returns nil. A Do that races the end of ctx may still be admitted. It returns ErrAlreadyRun when called again, and ErrDrivenByHub
-// on the gate of a Hub.
+// ever and returns nil. A Do that races the end of ctx may still be admitted. It
+// returns ErrAlreadyRun when called again, and ErrDrivenByHub on the gate of a Hub.
 //
 // When Run has returned, no callback runs and no goroutine of it is left, but for
 // a request that its client does not end with its context (client-go 0.32 sleeps
