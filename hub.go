@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/internal/api"
 )
 
 const (
@@ -115,7 +115,7 @@ func compareRecords(a, b *record) int {
 // nil informer, a negative StaleAfter, a StaleAfter with an informer that has no
 // LastContact method, and for Options.Informer, which is for New.
 func NewHub(inf cache.SharedIndexInformer, opts Options) (*Hub, error) {
-	if v := reflect.ValueOf(inf); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if api.IsNil(inf) {
 		return nil, errors.New("syncgate: make a hub: the informer is nil; pass one, for example of informer.ForHub")
 	}
 	if opts.Informer != (informer.Options{}) {

@@ -182,7 +182,7 @@ type reader map[reflect.Type]*shape
 // read returns false for what is no Kubernetes object.
 func (rd reader) read(obj any) (types.NamespacedName, observation, bool) {
 	m, err := meta.Accessor(obj)
-	if v := reflect.ValueOf(obj); err != nil || v.Kind() == reflect.Pointer && v.IsNil() {
+	if err != nil || api.IsNil(obj) {
 		return types.NamespacedName{}, observation{}, false
 	}
 	key := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}

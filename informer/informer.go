@@ -34,7 +34,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -155,8 +154,7 @@ func ForHub(client dynamic.Interface, opts Options) (*Informer, error) {
 }
 
 func checkClient(client dynamic.Interface) error {
-	v := reflect.ValueOf(client)
-	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if api.IsNil(client) {
 		return errors.New("the client is nil; pass a dynamic client of the parent cluster")
 	}
 	return nil

@@ -51,7 +51,6 @@ package metrics
 
 import (
 	"iter"
-	"reflect"
 	"strings"
 	"time"
 
@@ -59,6 +58,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/internal/api"
 )
 
 // Gates is a *syncgate.Gate, a *syncgate.Hub, or a selection of gates.
@@ -127,7 +127,7 @@ func NewCollector(gates Gates) prometheus.Collector { return newCollector(gates,
 func NewTotalsCollector(gates Gates) prometheus.Collector { return newCollector(gates, true) }
 
 func newCollector(gates Gates, totals bool) prometheus.Collector {
-	if v := reflect.ValueOf(gates); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if api.IsNil(gates) {
 		panic("metrics: a collector was made of nil gates; pass a *syncgate.Gate or a *syncgate.Hub")
 	}
 	return &collector{gates: gates, totals: totals}

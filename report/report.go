@@ -88,7 +88,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -193,10 +192,10 @@ type Reporter struct {
 // starts no goroutine before Run. It returns an error for a nil client and for nil
 // gates.
 func New(client dynamic.Interface, gates Gates, opts Options) (*Reporter, error) {
-	if isNil(client) {
+	if api.IsNil(client) {
 		return nil, errors.New("report: make a reporter: the client is nil; pass a dynamic client of the parent cluster")
 	}
-	if isNil(gates) {
+	if api.IsNil(gates) {
 		return nil, errors.New("report: make a reporter: the gates are nil; pass a *syncgate.Hub or a *syncgate.Gate")
 	}
 	if opts.Component == "" {
@@ -210,11 +209,6 @@ func New(client dynamic.Interface, gates Gates, opts Options) (*Reporter, error)
 		clusters: map[types.UID]*cluster{},
 		known:    map[types.UID]*syncgate.Gate{},
 	}, nil
-}
-
-func isNil(it any) bool {
-	v := reflect.ValueOf(it)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Run reports until ctx ends, and then returns nil. It runs next to Run of the

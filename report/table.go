@@ -142,7 +142,7 @@ func (r *Reporter) accepted(rec *record) {
 // for the gate to say.
 func read(obj any) (*record, bool) {
 	m, err := meta.Accessor(obj)
-	if err != nil || isNil(obj) {
+	if err != nil || api.IsNil(obj) {
 		return nil, false
 	}
 	var content map[string]any

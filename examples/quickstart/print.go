@@ -65,11 +65,7 @@ func number(n int, noun string) string {
 func holders(s syncgate.State) string {
 	owners := make([]string, 0, len(s.Holds))
 	for _, hold := range s.Holds {
-		owner := hold.Owner
-		if hold.Reason != "" {
-			owner += " (" + hold.Reason + ")"
-		}
-		owners = append(owners, owner)
+		owners = append(owners, hold.String())
 	}
 	if len(owners) == 0 {
 		return "nobody"

@@ -4,6 +4,7 @@
 package api
 
 import (
+	"reflect"
 	"strings"
 
 	clusterapi "github.com/clusternet/clusternet/pkg/apis/clusters/v1beta1"
@@ -32,6 +33,13 @@ const (
 	// ConditionType is the condition that acknowledges a pause.
 	ConditionType = "SyncPaused"
 )
+
+// IsNil tells whether an interface has nothing in it, or a nil pointer, which a
+// caller may hold for a value.
+func IsNil(it any) bool {
+	v := reflect.ValueOf(it)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
 
 // HoldOwner returns the owner of the hold that the annotation called name is,
 // and whether it is one.
