@@ -1,0 +1,60 @@
+package placement_test
+
+import (
+	"fmt"
+
+	"github.com/clusternet/syncgate/placement"
+)
+
+// An application runs six times in two clusters. One of them is paused when it is
+// divided anew, together with a third cluster.
+func ExampleKeep() {
+	current := placement.Binding{
+		Clusters: []string{"clusternet-aaaaa/berlin", "clusternet-bbbbb/paris"},
+		Replicas: map[string][]int32{"apps/v1, kind=Deployment, shop/web": {4, 2}},
+	}
+	candidates := []string{"clusternet-aaaaa/berlin", "clusternet-bbbbb/paris", "clusternet-ccccc/madrid"}
+	paused := func(cluster string) bool { return cluster == "clusternet-bbbbb/paris" }
+	exists := func(string) bool { return true } // see the package documentation
+
+	// A filter that rejects what is paused evicts the application from there.
+	var passed []string
+	for _, cluster := range candidates {
+		if !paused(cluster) {
+			passed = append(passed, cluster)
+		}
+	}
+	fmt.Println("evicts:", passed)
+
+	// This one does not. The scheduler then divides as if nobody were paused.
+	passed = nil
+	for _, cluster := range candidates {
+		if placement.Feasible(cluster, current.Clusters, paused) {
+			passed = append(passed, cluster)
+		}
+	}
+	target := placement.Binding{
+		Clusters: passed,
+		Replicas: map[string][]int32{"apps/v1, kind=Deployment, shop/web": {2, 1, 3}},
+	}
+	fmt.Println("wanted:", target.Clusters, target.Replicas)
+
+	// What is bound leaves the paused cluster as it is.
+	binding, err := placement.Keep(current, target, paused, exists)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("bound: ", binding.Clusters, binding.Replicas)
+
+	// Nor is it evicted when the scheduler finds no cluster at all.
+	binding, err = placement.Keep(current, placement.Binding{}, paused, exists)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("bound: ", binding.Clusters, binding.Replicas)
+	// Output:
+	// evicts: [clusternet-aaaaa/berlin clusternet-ccccc/madrid]
+	// wanted: [clusternet-aaaaa/berlin clusternet-bbbbb/paris clusternet-ccccc/madrid] map[apps/v1, kind=Deployment, shop/web:[2 1 3]]
+	// bound:  [clusternet-aaaaa/berlin clusternet-bbbbb/paris clusternet-ccccc/madrid] map[apps/v1, kind=Deployment, shop/web:[2 2 3]]
+	// bound:  [clusternet-bbbbb/paris] map[apps/v1, kind=Deployment, shop/web:[2]]
+}
