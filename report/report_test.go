@@ -936,7 +936,7 @@ func TestAcknowledge(t *testing.T) {
 		f.pass(time.Hour)
 		f.wantRequests("for a cluster that others deploy to")
 		f.change("child", tu.Heartbeat(time.Now())) // has appPusher
-		f.pass(time.Minute)
+		f.pass(2 * time.Second)                     // kubectl wait may give up after half a minute
 		f.wants("child", "False Draining 2: held by spec.syncPaused; operations still in flight: 1")
 		end()
 		f.wants("child", paused2)

@@ -24,6 +24,7 @@ type record struct {
 	uid        types.UID
 	generation int64
 	holds      []syncgate.Hold // by annotations; immutable
+	deployer   deployer        // as last seen
 	condition  *condition      // as last seen; immutable
 	seen       uint64          // differs after each event
 
@@ -31,6 +32,12 @@ type record struct {
 	wrote   time.Time  // when we last wrote
 	repairs int        // how often in short succession we wrote the same again
 	refused *refused   // the last attempt; nil: it was not
+}
+
+// deployer is what decides who deploys, and so who acknowledges.
+type deployer struct {
+	syncMode  string
+	appPusher any // nil: not reported
 }
 
 // refused is an attempt that the server has refused. It is immutable.
@@ -76,12 +83,15 @@ func (r *Reporter) seen(obj any) {
 	now.seen = r.events
 	if was := r.records[now.key]; was != nil && was.uid == now.uid && was.clusterID == now.clusterID {
 		was.seen = now.seen
-		held := !slices.Equal(was.holds, now.holds)
-		if was.generation == now.generation && was.condition.equal(now.condition) && !held {
+		gate := r.known[now.clusterID]
+		again := !slices.Equal(was.holds, now.holds) ||
+			was.deployer != now.deployer && gate != nil && gate.Paused()
+		if was.generation == now.generation && was.condition.equal(now.condition) && !again {
 			return
 		}
-		was.generation, was.condition, was.holds = now.generation, now.condition, now.holds
-		r.queueSeen(now.clusterID, held)
+		was.generation, was.condition = now.generation, now.condition
+		was.holds, was.deployer = now.holds, now.deployer
+		r.queueSeen(now.clusterID, again)
 		return
 	}
 	r.drop(now.key)
@@ -94,12 +104,12 @@ func (r *Reporter) seen(obj any) {
 	r.queueSeen(now.clusterID, len(now.holds) > 0)
 }
 
-// queueSeen queues a cluster of which an event has told. Where holds have changed it
-// is looked at once more: the gate may hear of it later than we do, and look now as
-// if it had not opened in between.
-func (r *Reporter) queueSeen(clusterID types.UID, held bool) {
+// queueSeen queues a cluster of which an event has told. Where holds have changed, or
+// who deploys, it is looked at once more: the gate may hear of it later than we do, and
+// look now as if it had not opened in between, or as if others still deployed.
+func (r *Reporter) queueSeen(clusterID types.UID, again bool) {
 	r.queue.Add(clusterID)
-	if held {
+	if again {
 		r.queue.AddAfter(clusterID, lookSoon)
 	}
 }
@@ -157,7 +167,14 @@ func read(obj any) (*record, bool) {
 	if !ok && !untyped && !hasField(reflect.TypeOf(obj), "spec", "clusterId") {
 		clusterID = m.GetLabels()[api.ClusterIDLabel] // as the gate does
 	}
+	status, _ := content["status"].(map[string]any)
+	by := deployer{}
+	by.syncMode, _ = spec["syncMode"].(string)
+	if appPusher, ok := status["appPusher"].(bool); ok {
+		by.appPusher = appPusher
+	}
 	return &record{
+		deployer:   by,
 		key:        types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()},
 		clusterID:  types.UID(clusterID),
 		uid:        m.GetUID(),
