@@ -76,6 +76,69 @@ func StockManagedClusterCRD() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
+// DescriptionCRD returns a new CustomResourceDefinition of descriptions.apps.clusternet.io (v1alpha1,
+// namespaced, short name desc, status subresource): what a child cluster is to have, as Clusternet's parent
+// cluster tells it to deployers. It has the shape of the CRD that Clusternet ships, as [StockManagedClusterCRD]
+// has. The caller may change what it gets.
+func DescriptionCRD() *apiextensionsv1.CustomResourceDefinition {
+	encoded := func() *apiextensionsv1.JSONSchemaProps {
+		return &apiextensionsv1.JSONSchemaProps{Type: "string", Format: "byte"}
+	}
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "descriptions.apps.clusternet.io"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "apps.clusternet.io",
+			Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{
+				Kind: "Description", ListKind: "DescriptionList",
+				Plural: "descriptions", Singular: "description",
+				ShortNames: []string{"desc"}, Categories: []string{"clusternet"},
+			},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1alpha1", Served: true, Storage: true,
+				Subresources: &apiextensionsv1.CustomResourceSubresources{
+					Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
+				},
+				AdditionalPrinterColumns: []apiextensionsv1.CustomResourceColumnDefinition{
+					{Name: "DEPLOYER", Type: "string", JSONPath: ".spec.deployer"},
+					{Name: "STATUS", Type: "string", JSONPath: ".status.phase"},
+					{Name: "AGE", Type: "date", JSONPath: ".metadata.creationTimestamp"},
+				},
+				Schema: &apiextensionsv1.CustomResourceValidation{
+					OpenAPIV3Schema: object("What a child cluster is to have.", properties{
+						"apiVersion": {Type: "string"},
+						"kind":       {Type: "string"},
+						"metadata":   {Type: "object"},
+						"spec": *object("The objects or charts, and who installs them.", properties{
+							"deployer": {Type: "string", Description: "What installs it.", Enum: enum("Helm", "Generic")},
+							"raw":      *described(list(encoded()), "The objects, each as JSON."),
+							"chartRaw": *described(list(encoded()), "The HelmCharts, each as JSON."),
+							"charts": *list(object("A HelmChart to install.", properties{
+								"name":      {Type: "string"},
+								"namespace": {Type: "string"},
+							}, "name", "namespace")),
+						}, "deployer"),
+						"status": *object("How far the installation has come.", properties{
+							"phase": {
+								Type: "string",
+								Enum: enum("Pending", "Success", "Failure", "Installing", "Upgrading", "Uninstalling", "Superseded", "Unknown"),
+							},
+							"reason": {Type: "string", Description: "Why it is in this phase."},
+							"manifestStatuses": *list(object("One of the objects.", properties{
+								"apiVersion":     {Type: "string"},
+								"kind":           {Type: "string"},
+								"namespace":      {Type: "string"},
+								"name":           {Type: "string"},
+								"observedStatus": anything(),
+							}, "apiVersion", "kind", "name")),
+						}),
+					}, "spec"),
+				},
+			}},
+		},
+	}
+}
+
 // properties keeps the schemas below readable.
 type properties = map[string]apiextensionsv1.JSONSchemaProps
 
@@ -170,6 +233,11 @@ func list(items *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.JSONSchemaPro
 	return &apiextensionsv1.JSONSchemaProps{
 		Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: items},
 	}
+}
+
+func described(schema *apiextensionsv1.JSONSchemaProps, description string) *apiextensionsv1.JSONSchemaProps {
+	schema.Description = description
+	return schema
 }
 
 func anything() apiextensionsv1.JSONSchemaProps {
