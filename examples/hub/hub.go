@@ -1,0 +1,325 @@
+// Package hub is a Push deployer with gates: what runs in the parent cluster and brings
+// to many child clusters what is wanted there. The command is syncgate-hub.
+//
+// It follows all Descriptions. Package deploy has what it does with them; here is how
+// a Hub is wired into a deployer of many clusters. Each cluster has a deployer of its
+// own, so one that is paused, slow or away delays no other.
+//
+// # Who deploys
+//
+// As Clusternet's hub it deploys to clusters whose spec.syncMode is not Pull and whose
+// agent has reported appPusher. It follows both: what was not its own is looked at once
+// it is. A Description is for the cluster whose ID its label has and whose
+// ManagedCluster is in its own namespace: nobody deploys to the cluster of another
+// namespace by a label.
+//
+// # When a ManagedCluster is gone
+//
+// Descriptions that are deleted afterwards, or were before, are let go without touching
+// the child, paused or not; others stay as they are.
+//
+// # Rights
+//
+// In the parent, in all namespaces: get, list and watch ManagedClusters and
+// Descriptions, patch Descriptions and their status, update the status of
+// ManagedClusters, create Events; and get, create and update Leases in its own. In the
+// children: get, list, watch, create, patch and delete what it deploys.
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/examples/internal/command"
+	"github.com/clusternet/syncgate/examples/internal/deploy"
+	"github.com/clusternet/syncgate/examples/internal/leader"
+	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/metrics"
+	"github.com/clusternet/syncgate/report"
+)
+
+const component = "syncgate-hub"
+
+// Options of a hub.
+type Options struct {
+	Parent *rest.Config
+
+	// Child returns how to reach the cluster of an ID that has a ManagedCluster in a
+	// namespace. It must not go by the ID alone, which whoever may write in some
+	// namespace can claim there. It is called by several goroutines, when the cluster
+	// is needed for the first time and anew after each pause, when another
+	// ManagedCluster stands for it, and when it does not accept the credentials.
+	Child func(namespace string, clusterID types.UID) (*rest.Config, error)
+
+	// LeaseNamespace is where in the parent hubs compete for a Lease; of several hubs
+	// one deploys. Empty: there is but this one.
+	LeaseNamespace string
+	LeaseDuration  time.Duration // 0: 15 seconds; at least 3
+
+	Listener net.Listener // for health and metrics; nil: none
+}
+
+// ChildrenIn returns an Options.Child that reads DIR/NAMESPACE/CLUSTERID.kubeconfig.
+func ChildrenIn(dir string) func(string, types.UID) (*rest.Config, error) {
+	return func(namespace string, clusterID types.UID) (*rest.Config, error) {
+		file := filepath.Join(dir, namespace, string(clusterID)+".kubeconfig")
+		return command.ClientConfig(file, "put its kubeconfig there")
+	}
+}
+
+type process struct {
+	Options
+	parent   dynamic.Interface
+	registry *prometheus.Registry
+	hub      atomic.Pointer[syncgate.Hub] // of this term of leading
+}
+
+// Run runs a hub until ctx ends. It returns nil then, and an error for options that
+// make no hub and when something of it ends early.
+func Run(ctx context.Context, opts Options) error {
+	p := &process{Options: opts, registry: prometheus.NewRegistry()}
+	switch {
+	case p.Parent == nil || p.Child == nil:
+		return errors.New("running the hub: the parent or the children are nil; pass the configuration of a client for each")
+	case p.LeaseDuration < 0:
+		return errors.New("running the hub: the duration of the lease is negative; 0 is the default")
+	}
+	var err error
+	if p.parent, err = dynamic.NewForConfig(p.Parent); err != nil {
+		return fmt.Errorf("making a client of the parent cluster: %w", err)
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() error { return command.Serve(ctx, p.Listener, p.registry, p) })
+	all.Go(func() error {
+		lease := leader.Lease{Namespace: p.LeaseNamespace, Name: component, Duration: p.LeaseDuration}
+		return leader.Lead(ctx, p.Parent, lease, p.lead)
+	})
+	return all.Wait()
+}
+
+// lead is one term of leading. Each has gates and deployers of its own.
+func (p *process) lead(ctx context.Context) error {
+	clusters, err := informer.ForHub(p.parent, informer.Options{})
+	if err != nil {
+		return err
+	}
+	hub, err := syncgate.NewHub(clusters, syncgate.Options{})
+	if err != nil {
+		return err
+	}
+	// A client of its own: what deployers ask of the parent must not delay it.
+	reports, err := dynamic.NewForConfig(p.Parent)
+	if err != nil {
+		return fmt.Errorf("making a client of the parent cluster: %w", err)
+	}
+	reporter, err := report.New(reports, hub, report.Options{
+		Component: component,
+		Acknowledge: func(g *syncgate.Gate) bool { // the side that deploys does
+			s := g.State()
+			return s.AppPusher != nil && syncgate.HubDeploys(s.SyncMode, *s.AppPusher)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	collector := metrics.NewCollector(hub)
+	p.registry.MustRegister(collector)
+	defer p.registry.Unregister(collector)
+	p.hub.Store(hub)
+	defer p.hub.Store(nil)
+
+	if err := clusters.AddIndexers(cache.Indexers{byCluster: clusterOf}); err != nil {
+		return fmt.Errorf("following the ManagedClusters: %w", err)
+	}
+
+	all, ctx := errgroup.WithContext(ctx)
+	f := &fleet{
+		process: p, hub: hub, clusters: clusters.GetIndexer(),
+		descriptions: deploy.NewInformer(p.parent, "", ""),
+		deployers:    map[deploy.Cluster]*deploy.Deployer{},
+		start:        func(d *deploy.Deployer) { all.Go(func() error { return d.Run(ctx) }) },
+	}
+	if _, err := f.descriptions.AddEventHandler(deploy.OnChange(f.add)); err != nil {
+		return fmt.Errorf("following the Descriptions: %w", err)
+	}
+	if _, err := clusters.AddEventHandler(f.modes()); err != nil {
+		return fmt.Errorf("following the ManagedClusters: %w", err)
+	}
+	defer hub.OnChange(func(c syncgate.Change) {
+		switch {
+		case c.New.Phase == syncgate.Gone: // what is deleted can be let go
+			f.addAll(deploy.Cluster{Namespace: c.New.Object.Namespace, ID: c.ClusterID})
+			for cluster := range f.each(c.ClusterID) {
+				f.addAll(cluster)
+			}
+		case c.Resumed():
+			for _, deployer := range f.each(c.ClusterID) {
+				deployer.Reconnect()
+			}
+		}
+	})()
+	for _, part := range []func(context.Context) error{
+		hub.Run,
+		reporter.Run,
+		func(ctx context.Context) error { f.descriptions.RunWithContext(ctx); return nil },
+	} {
+		all.Go(func() error { return part(ctx) })
+	}
+	return all.Wait()
+}
+
+// byCluster is an index of ManagedClusters by their deploy.Cluster.
+const byCluster = "cluster"
+
+func clusterOf(object any) ([]string, error) {
+	return []string{identify(object).String()}, nil
+}
+
+func identify(object any) deploy.Cluster {
+	o := object.(*unstructured.Unstructured)
+	id, _, _ := unstructured.NestedString(o.Object, "spec", "clusterId")
+	return deploy.Cluster{Namespace: o.GetNamespace(), ID: types.UID(id)}
+}
+
+// fleet has a deployer for each cluster that the hub has had to do with.
+type fleet struct {
+	*process
+	hub          *syncgate.Hub
+	clusters     cache.Indexer // of the ManagedClusters
+	descriptions cache.SharedIndexInformer
+	start        func(*deploy.Deployer)
+
+	mu        sync.Mutex // guards deployers
+	deployers map[deploy.Cluster]*deploy.Deployer
+}
+
+// add has a Description looked at, if the hub deploys to its cluster, or if it is
+// deleted and that may be lost. When this comes to be so, it is called again.
+func (f *fleet) add(cluster deploy.Cluster, key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	deployer := f.deployers[cluster]
+	if deployer == nil {
+		if !f.mine(cluster) && (len(f.find(cluster)) > 0 || !f.deleting(key)) {
+			return
+		}
+		gate := f.hub.Gate(cluster.ID)
+		deployer = deploy.New(deploy.Options{
+			Parent: f.parent, Descriptions: f.descriptions, Namespace: cluster.Namespace, Gate: gate,
+			Child: func() (*rest.Config, error) { return f.Child(cluster.Namespace, cluster.ID) },
+			Mine:  func() bool { return f.mine(cluster) },
+			Lost:  func(ctx context.Context) (bool, error) { return f.lost(ctx, gate, cluster) },
+		})
+		f.deployers[cluster] = deployer
+		f.start(deployer)
+	}
+	deployer.Add(key)
+}
+
+// addAll has all Descriptions of a cluster looked at.
+func (f *fleet) addAll(cluster deploy.Cluster) {
+	for _, key := range deploy.Keys(f.descriptions.GetIndexer(), cluster) {
+		f.add(cluster, key)
+	}
+}
+
+func (f *fleet) deleting(key string) bool {
+	object, exists, err := f.descriptions.GetStore().GetByKey(key)
+	return err == nil && exists && object.(*unstructured.Unstructured).GetDeletionTimestamp() != nil
+}
+
+// each returns the deployers of an ID: several namespaces may have it.
+func (f *fleet) each(id types.UID) map[deploy.Cluster]*deploy.Deployer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found := map[deploy.Cluster]*deploy.Deployer{}
+	for cluster, deployer := range f.deployers {
+		if cluster.ID == id {
+			found[cluster] = deployer
+		}
+	}
+	return found
+}
+
+// find returns the ManagedClusters of a cluster, as the handler of modes has been told
+// of them; the gate may see them a moment later.
+func (f *fleet) find(cluster deploy.Cluster) []any {
+	objects, err := f.clusters.ByIndex(byCluster, cluster.String())
+	if err != nil {
+		return nil // there is this index, see lead
+	}
+	return objects
+}
+
+// mine tells whether the hub deploys to a cluster.
+func (f *fleet) mine(cluster deploy.Cluster) bool {
+	return slices.ContainsFunc(f.find(cluster), func(object any) bool {
+		mode, appPusher, known := modes(object)
+		return known && syncgate.HubDeploys(mode, appPusher)
+	})
+}
+
+// modes returns a handler that has the Descriptions of a cluster looked at when the hub
+// may have come to deploy them.
+func (f *fleet) modes() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) { f.addAll(identify(object)) },
+		UpdateFunc: func(old, now any) {
+			wasMode, wasPusher, wasKnown := modes(old)
+			mode, appPusher, known := modes(now)
+			if mode != wasMode || appPusher != wasPusher || known != wasKnown || identify(old) != identify(now) {
+				f.addAll(identify(now))
+			}
+		},
+	}
+}
+
+// modes returns what decides who deploys to a ManagedCluster. It is not known until its
+// agent has reported.
+func modes(object any) (mode syncgate.Mode, appPusher, known bool) {
+	content := object.(*unstructured.Unstructured).Object
+	text, _, _ := unstructured.NestedString(content, "spec", "syncMode")
+	appPusher, known, _ = unstructured.NestedBool(content, "status", "appPusher")
+	return syncgate.Mode(text), appPusher, known
+}
+
+// lost tells that a cluster has no ManagedCluster: it was deleted, or was before this
+// hub began. What follows can't be undone, so the server has the last word.
+func (f *fleet) lost(ctx context.Context, gate *syncgate.Gate, cluster deploy.Cluster) (bool, error) {
+	if s := gate.State(); s.Phase != syncgate.Gone && s.Reason != syncgate.ReasonNotFound || len(f.find(cluster)) > 0 {
+		return false, nil
+	}
+	list, err := f.parent.Resource(informer.Resource).Namespace(cluster.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("looking for the ManagedCluster of cluster %s: %w", cluster, err)
+	}
+	return !slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool { return identify(&o) == cluster }), nil
+}
+
+// Name and Check make the hub a health check. A hub that does not lead is well.
+func (p *process) Name() string { return component }
+
+func (p *process) Check(r *http.Request) error {
+	if hub := p.hub.Load(); hub != nil {
+		return hub.Check(r)
+	}
+	return nil
+}
