@@ -2,10 +2,13 @@
 # on the oldest that it supports.
 GO ?= go
 
-.PHONY: demo test race lint bench fuzz compat
+.PHONY: demo demo-fleet test race lint bench fuzz compat
 
 demo: ## a pause, watched against a real API server
 	$(GO) run -C examples ./quickstart
+
+demo-fleet: ## pauses in a fleet, by the real deployers
+	$(GO) run -C examples ./quickstart -fleet
 
 test: ## all tests, those on a real API server too
 	$(GO) test ./...
@@ -29,3 +32,4 @@ bench: ## medians and ratios, see the package documentation
 fuzz: ## a minute of each fuzz target
 	$(GO) test -run '^$$' -fuzz FuzzDecision -fuzztime 1m .
 	$(GO) test -run '^$$' -fuzz FuzzTrim -fuzztime 1m ./informer
+	$(GO) test -run '^$$' -fuzz FuzzKeep -fuzztime 1m ./placement

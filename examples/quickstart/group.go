@@ -29,9 +29,14 @@ func (g *group) start(ctx context.Context, run func(context.Context) error) {
 	})
 }
 
+// wait waits for all members and returns the first error of one.
+func (g *group) wait() error {
+	g.running.Wait()
+	return g.err
+}
+
 // stop ends all members, waits for them and returns the first error of one.
 func (g *group) stop() error {
 	g.cancel(nil)
-	g.running.Wait()
-	return g.err
+	return g.wait()
 }

@@ -3,6 +3,8 @@
 //
 //	go run -C examples ./quickstart
 //
+// With -fleet it shows the deployers of package agent and package hub at many clusters.
+//
 // It doubles as an example: stage.go has a gate and a hub as an agent and a hub would have them, and
 // deployer.go a deployer that asks the gate at each write.
 package main
@@ -27,6 +29,8 @@ const help = `quickstart shows a pause of a Clusternet child cluster take hold.
                      etcd, in this process), registers three child clusters, pauses one, and measures.
   quickstart -keep   The same parent cluster, but you pause and resume: it prints the kubectl commands, then
                      a line for each change, until Ctrl-C. There is no tour.
+  quickstart -fleet  A tour with the real deployers of examples/agent and examples/hub: they deploy to three
+                     child clusters (API servers in this process too), of which it pauses one, then another.
   quickstart -kubeconfig FILE -namespace NS -cluster-id ID
                      The gate of an agent against your parent cluster, until Ctrl-C. It only lists and watches
                      ManagedClusters in that namespace. It writes nothing, but counts what a deployer would.
@@ -38,7 +42,7 @@ const help = `quickstart shows a pause of a Clusternet child cluster take hold.
 
 Ctrl-C, SIGTERM and SIGHUP end it at once, and nothing is left behind.
 Exit status: 0 done (Ctrl-C is the regular end of -keep and -kubeconfig), 1 failed, 2 wrong flags,
-130 interrupted during the start or the tour.
+130 interrupted during the start or a tour.
 `
 
 func main() {
@@ -64,6 +68,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		switch {
 		case opts.kubeconfig != "":
 			err = observe(inner, out, opts)
+		case opts.fleet:
+			err = onFleet(inner, out)
 		case opts.keep:
 			err = onStage(inner, out, keep)
 		default:
@@ -91,6 +97,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 type options struct {
 	keep       bool
+	fleet      bool
 	kubeconfig string
 	namespace  string
 	clusterID  types.UID
@@ -108,6 +115,7 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // run says it in one line
 	flags.BoolVar(&opts.keep, "keep", false, "")
+	flags.BoolVar(&opts.fleet, "fleet", false, "")
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "")
 	flags.StringVar(&opts.namespace, "namespace", "", "")
 	flags.StringVar(&clusterID, "cluster-id", "", "")
@@ -127,6 +135,12 @@ func parse(args []string) (options, error) {
 
 	if flags.NArg() > 0 {
 		return refuse("unexpected argument %q: there are flags only", flags.Arg(0))
+	}
+	switch {
+	case opts.fleet && opts.keep:
+		return refuse("-fleet and -keep exclude each other: -keep is for the clusters of the tour without -fleet")
+	case opts.fleet && given["kubeconfig"]:
+		return refuse("-fleet and -kubeconfig exclude each other: -fleet starts all clusters here")
 	}
 	if !given["kubeconfig"] {
 		for _, name := range []string{"namespace", "cluster-id", "timeout"} {

@@ -22,19 +22,20 @@ import (
 type child struct {
 	namespace, name string
 	id              types.UID
+	mode            syncgate.Mode
 	annotations     map[string]string
 }
 
 func (c child) String() string { return c.namespace + "/" + c.name }
 
 // own is the cluster whose agent runs here.
-var own = child{namespace: "clusternet-a1b2c", name: "child-1", id: "0b1c2d3e-1111-4a6b-8c7d-000000000001"}
+var own = child{namespace: "clusternet-a1b2c", name: "child-1", id: "0b1c2d3e-1111-4a6b-8c7d-000000000001", mode: syncgate.Dual}
 
 var children = []child{
 	own,
-	{namespace: "clusternet-d3e4f", name: "child-2", id: "0b1c2d3e-2222-4a6b-8c7d-000000000002"},
+	{namespace: "clusternet-d3e4f", name: "child-2", id: "0b1c2d3e-2222-4a6b-8c7d-000000000002", mode: syncgate.Dual},
 	{
-		namespace: "clusternet-g5h6i", name: "child-3", id: "0b1c2d3e-3333-4a6b-8c7d-000000000003",
+		namespace: "clusternet-g5h6i", name: "child-3", id: "0b1c2d3e-3333-4a6b-8c7d-000000000003", mode: syncgate.Dual,
 		annotations: map[string]string{syncgate.HoldPrefix + "audit": "until Friday"},
 	},
 }
@@ -42,7 +43,7 @@ var children = []child{
 // managedCluster is what Clusternet creates when a child cluster registers.
 func (c child) managedCluster() *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{
-		"spec": map[string]any{"clusterId": string(c.id), "syncMode": string(syncgate.Dual)},
+		"spec": map[string]any{"clusterId": string(c.id), "syncMode": string(c.mode)},
 	}}
 	obj.SetGroupVersionKind(informer.Resource.GroupVersion().WithKind("ManagedCluster"))
 	obj.SetNamespace(c.namespace)

@@ -134,6 +134,10 @@ func TestBadFlags(t *testing.T) {
 		"namespace without file":  {[]string{"-namespace", "n"}, "-namespace goes with -kubeconfig"},
 		"cluster ID without file": {[]string{"-keep", "-cluster-id", "i"}, "-cluster-id goes with -kubeconfig"},
 		"timeout without file":    {[]string{"-timeout", "1s"}, "-timeout goes with -kubeconfig"},
+		"fleet and keep":          {[]string{"-fleet", "-keep"}, "-fleet and -keep exclude each other"},
+		"fleet and kubeconfig":    {[]string{"-fleet", "-kubeconfig", "f", "-namespace", "n", "-cluster-id", "i"}, "-fleet and -kubeconfig"},
+		"fleet and an empty file": {[]string{"-fleet", "-kubeconfig", ""}, "-fleet and -kubeconfig"},
+		"fleet and a namespace":   {[]string{"-fleet", "-namespace", "n"}, "-namespace goes with -kubeconfig"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +160,7 @@ func TestHelp(t *testing.T) {
 	s := start(t, "-h")
 	s.ends(0)
 	checkLines(t, s.stdout.String())
-	for _, want := range []string{"-keep", "-kubeconfig", "-namespace", "-cluster-id", "-timeout", "130"} {
+	for _, want := range []string{"-keep", "-fleet", "-kubeconfig", "-namespace", "-cluster-id", "-timeout", "130"} {
 		if !strings.Contains(s.stdout.String(), want) {
 			t.Errorf("the help does not mention %s", want)
 		}
@@ -218,38 +222,47 @@ func checkLines(t *testing.T, text string) {
 // The tests that set TMPDIR run alone, before the parallel ones.
 
 func TestInterruptLeavesNothing(t *testing.T) {
-	for _, moment := range []string{
-		"starting a parent cluster", "registered", "starts (simulated)", "has just begun", "drained",
-	} {
-		t.Run(moment, func(t *testing.T) {
-			temp := useTempDir(t)
-			s := start(t)
-			s.sees(moment)
-			began := time.Now()
-			s.interrupt()
-			s.ends(130)
-			if took := time.Since(began); took > 5*time.Second {
-				t.Errorf("it took %v to end; want about a second", took)
-			}
-			if got := s.stderr.String(); got != "quickstart: interrupted\n" {
-				t.Errorf("stderr = %q; want that it was interrupted", got)
-			}
-			checkEmpty(t, temp)
-		})
+	tour := []string{"starting a parent cluster", "registered", "starts (simulated)", "has just begun", "drained"}
+	for _, moment := range tour {
+		t.Run(moment, func(t *testing.T) { interruptAt(t, moment) })
+	}
+	fleet := []string{
+		"starting a parent cluster", "started the deployers", "creating a Description", "acknowledged after", "somebody changes",
+	}
+	for _, moment := range fleet {
+		t.Run("fleet/"+moment, func(t *testing.T) { interruptAt(t, moment, "-fleet") })
 	}
 }
 
-func TestOutputFails(t *testing.T) {
+func interruptAt(t *testing.T, moment string, args ...string) {
 	temp := useTempDir(t)
-	stdout := &brokenPipe{lines: 4}
-	stderr := newOutput()
-	if got := run(t.Context(), nil, stdout, stderr); got != 1 {
-		t.Errorf("exit status = %d; want 1", got)
+	s := start(t, args...)
+	s.sees(moment)
+	began := time.Now()
+	s.interrupt()
+	s.ends(130)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v to end; want about a second", took)
 	}
-	if got, want := stderr.String(), "quickstart: writing the output: "+io.ErrClosedPipe.Error()+"\n"; got != want {
-		t.Errorf("stderr = %q; want %q", got, want)
+	if got := s.stderr.String(); got != "quickstart: interrupted\n" {
+		t.Errorf("stderr = %q; want that it was interrupted", got)
 	}
 	checkEmpty(t, temp)
+}
+
+func TestOutputFails(t *testing.T) {
+	for _, args := range [][]string{nil, {"-fleet"}} {
+		temp := useTempDir(t)
+		stdout := &brokenPipe{lines: 4}
+		stderr := newOutput()
+		if got := run(t.Context(), args, stdout, stderr); got != 1 {
+			t.Errorf("run(%q): exit status = %d; want 1", args, got)
+		}
+		if got, want := stderr.String(), "quickstart: writing the output: "+io.ErrClosedPipe.Error()+"\n"; got != want {
+			t.Errorf("run(%q): stderr = %q; want %q", args, got, want)
+		}
+		checkEmpty(t, temp)
+	}
 }
 
 type brokenPipe struct {

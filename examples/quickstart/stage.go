@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/dynamic"
@@ -29,7 +31,7 @@ type stage struct {
 }
 
 // errLeft is in the error when something could not be stopped or removed.
-var errLeft = errors.New("stopping the parent cluster")
+var errLeft = errors.New("stopping the clusters")
 
 // onStage sets the stage up, lets play do its part, and leaves nothing behind.
 func onStage(ctx context.Context, out *printer, play func(context.Context, *stage) error) (err error) {
@@ -40,13 +42,7 @@ func onStage(ctx context.Context, out *printer, play func(context.Context, *stag
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if stopErr := cluster.Stop(); stopErr != nil {
-			err = errors.Join(fmt.Errorf("%w: %w", errLeft, stopErr), err)
-			return
-		}
-		out.step("stopped, nothing is left behind; it took %s", took(time.Since(out.start)))
-	}()
+	defer func() { err = stopAll(out, err, cluster) }()
 	if err := cluster.Apply(setUp, localcluster.ManagedClusterCRD()); err != nil {
 		return err
 	}
@@ -109,6 +105,25 @@ func onStage(ctx context.Context, out *printer, play func(context.Context, *stag
 		out: out, kubeconfig: cluster.Kubeconfig(), operator: operator{client},
 		gate: gate, deployer: deployer, hub: hub,
 	})
+}
+
+// stopAll stops the clusters, those that have started, and returns err with what it could not stop.
+func stopAll(out *printer, err error, clusters ...*localcluster.Cluster) error {
+	errs := make([]error, len(clusters))
+	var stopping sync.WaitGroup
+	for i, cluster := range clusters {
+		if cluster != nil {
+			stopping.Go(func() { errs[i] = cluster.Stop() })
+		}
+	}
+	stopping.Wait()
+	if stopErr := errors.Join(errs...); stopErr != nil {
+		return errors.Join(fmt.Errorf("%w: %w", errLeft, stopErr), err)
+	}
+	if !slices.Contains(clusters, nil) { // the error tells more
+		out.step("stopped, nothing is left behind; it took %s", took(time.Since(out.start)))
+	}
+	return err
 }
 
 func phases(hub *syncgate.Hub) string {
