@@ -1173,9 +1173,9 @@ func TestLogsHoldNoLock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		logged := 0
+		var logged atomic.Int64 // by the run and by whoever sends events
 		ctx, cancel := context.WithCancel(logTo(t.Context(), func() {
-			logged++
+			logged.Add(1)
 			_ = hub.Gate("made in a log")
 			_ = hub.Check(nil)
 		}))
@@ -1192,8 +1192,8 @@ func TestLogsHoldNoLock(t *testing.T) {
 		source.Update(obj, tu.With(obj, tu.Paused(true)))
 		cancel()
 		run.Wait()
-		if logged < 2 {
-			t.Errorf("%d lines were logged; want the sync and the pause", logged)
+		if n := logged.Load(); n < 2 {
+			t.Errorf("%d lines were logged; want the sync and the pause", n)
 		}
 	})
 }
