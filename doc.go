@@ -6,7 +6,8 @@
 // adds an annotation hold.clusters.clusternet.io/OWNER=REASON where the CRD does
 // not have the field. Whoever deploys to the cluster asks its [Gate] at each write:
 // an agent has the one gate of its own cluster ([New]), a hub has the gates of all
-// ([NewHub]).
+// ([NewHub]). A scheduler, which must neither fill a paused cluster nor empty it, uses
+// package placement with the gates of a hub.
 //
 // # Usage
 //
