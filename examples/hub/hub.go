@@ -56,7 +56,11 @@ import (
 	"github.com/clusternet/syncgate/report"
 )
 
-const component = "syncgate-hub"
+const (
+	component = "syncgate-hub"
+
+	lostTime = 30 * time.Second // for the last look whether a cluster is lost
+)
 
 // Options of a hub.
 type Options struct {
@@ -154,7 +158,7 @@ func (p *process) lead(ctx context.Context) error {
 	f := &fleet{
 		process: p, hub: hub, clusters: clusters.GetIndexer(),
 		descriptions: deploy.NewInformer(p.parent, "", ""),
-		deployers:    map[deploy.Cluster]*deploy.Deployer{},
+		deployers:    map[types.UID]map[string]*deploy.Deployer{},
 		start:        func(d *deploy.Deployer) { all.Go(func() error { return d.Run(ctx) }) },
 	}
 	if _, err := f.descriptions.AddEventHandler(deploy.OnChange(f.add)); err != nil {
@@ -164,16 +168,8 @@ func (p *process) lead(ctx context.Context) error {
 		return fmt.Errorf("following the ManagedClusters: %w", err)
 	}
 	defer hub.OnChange(func(c syncgate.Change) {
-		switch {
-		case c.New.Phase == syncgate.Gone: // what is deleted can be let go
-			f.addAll(deploy.Cluster{Namespace: c.New.Object.Namespace, ID: c.ClusterID})
-			for cluster := range f.each(c.ClusterID) {
-				f.addAll(cluster)
-			}
-		case c.Resumed():
-			for _, deployer := range f.each(c.ClusterID) {
-				deployer.Reconnect()
-			}
+		if c.Resumed() || c.Old.UID != c.New.UID { // it may be elsewhere
+			f.reconnect(c.ClusterID)
 		}
 	})()
 	for _, part := range []func(context.Context) error{
@@ -207,8 +203,8 @@ type fleet struct {
 	descriptions cache.SharedIndexInformer
 	start        func(*deploy.Deployer)
 
-	mu        sync.Mutex // guards deployers
-	deployers map[deploy.Cluster]*deploy.Deployer
+	mu        sync.Mutex                                // guards deployers
+	deployers map[types.UID]map[string]*deploy.Deployer // by ID and namespace
 }
 
 // add has a Description looked at, if the hub deploys to its cluster, or if it is
@@ -216,7 +212,7 @@ type fleet struct {
 func (f *fleet) add(cluster deploy.Cluster, key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	deployer := f.deployers[cluster]
+	deployer := f.deployers[cluster.ID][cluster.Namespace]
 	if deployer == nil {
 		if !f.mine(cluster) && (len(f.find(cluster)) > 0 || !f.deleting(key)) {
 			return
@@ -226,9 +222,12 @@ func (f *fleet) add(cluster deploy.Cluster, key string) {
 			Parent: f.parent, Descriptions: f.descriptions, Namespace: cluster.Namespace, Gate: gate,
 			Child: func() (*rest.Config, error) { return f.Child(cluster.Namespace, cluster.ID) },
 			Mine:  func() bool { return f.mine(cluster) },
-			Lost:  func(ctx context.Context) (bool, error) { return f.lost(ctx, gate, cluster) },
+			Lost:  func(ctx context.Context) (bool, error) { return f.lost(ctx, cluster) },
 		})
-		f.deployers[cluster] = deployer
+		if f.deployers[cluster.ID] == nil {
+			f.deployers[cluster.ID] = map[string]*deploy.Deployer{}
+		}
+		f.deployers[cluster.ID][cluster.Namespace] = deployer
 		f.start(deployer)
 	}
 	deployer.Add(key)
@@ -246,21 +245,17 @@ func (f *fleet) deleting(key string) bool {
 	return err == nil && exists && object.(*unstructured.Unstructured).GetDeletionTimestamp() != nil
 }
 
-// each returns the deployers of an ID: several namespaces may have it.
-func (f *fleet) each(id types.UID) map[deploy.Cluster]*deploy.Deployer {
+// reconnect follows a cluster that may be elsewhere.
+func (f *fleet) reconnect(id types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	found := map[deploy.Cluster]*deploy.Deployer{}
-	for cluster, deployer := range f.deployers {
-		if cluster.ID == id {
-			found[cluster] = deployer
-		}
+	for _, deployer := range f.deployers[id] {
+		deployer.Reconnect()
 	}
-	return found
 }
 
 // find returns the ManagedClusters of a cluster, as the handler of modes has been told
-// of them; the gate may see them a moment later.
+// of them.
 func (f *fleet) find(cluster deploy.Cluster) []any {
 	objects, err := f.clusters.ByIndex(byCluster, cluster.String())
 	if err != nil {
@@ -287,7 +282,14 @@ func (f *fleet) modes() cache.ResourceEventHandler {
 			mode, appPusher, known := modes(now)
 			if mode != wasMode || appPusher != wasPusher || known != wasKnown || identify(old) != identify(now) {
 				f.addAll(identify(now))
+				f.addAll(identify(old)) // what is deleted can be let go
 			}
+		},
+		DeleteFunc: func(object any) {
+			if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = gone.Obj
+			}
+			f.addAll(identify(object))
 		},
 	}
 }
@@ -303,10 +305,12 @@ func modes(object any) (mode syncgate.Mode, appPusher, known bool) {
 
 // lost tells that a cluster has no ManagedCluster: it was deleted, or was before this
 // hub began. What follows can't be undone, so the server has the last word.
-func (f *fleet) lost(ctx context.Context, gate *syncgate.Gate, cluster deploy.Cluster) (bool, error) {
-	if s := gate.State(); s.Phase != syncgate.Gone && s.Reason != syncgate.ReasonNotFound || len(f.find(cluster)) > 0 {
+func (f *fleet) lost(ctx context.Context, cluster deploy.Cluster) (bool, error) {
+	if len(f.find(cluster)) > 0 {
 		return false, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, lostTime)
+	defer cancel()
 	list, err := f.parent.Resource(informer.Resource).Namespace(cluster.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("looking for the ManagedCluster of cluster %s: %w", cluster, err)

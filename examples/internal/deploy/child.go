@@ -40,6 +40,8 @@ type child struct {
 	close context.CancelFunc              // all watches
 	seen  func(owner string)              // called for each object that comes, changes or goes
 
+	refused func() // called when a watch is unauthorized
+
 	mu      sync.Mutex // guards the fields below
 	kinds   map[schema.GroupVersionKind]kind
 	watched map[schema.GroupVersionResource]bool
@@ -51,7 +53,7 @@ type kind struct {
 	namespaced bool
 }
 
-func newChild(ctx context.Context, config *rest.Config, running *sync.WaitGroup, seen func(owner string)) (*child, error) {
+func newChild(ctx context.Context, config *rest.Config, running *sync.WaitGroup, seen func(owner string), refused func()) (*child, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -61,7 +63,7 @@ func newChild(ctx context.Context, config *rest.Config, running *sync.WaitGroup,
 		return nil, err
 	}
 	c := &child{
-		client: client, discovery: kinds, seen: seen,
+		client: client, discovery: kinds, seen: seen, refused: refused,
 		kinds:   map[schema.GroupVersionKind]kind{},
 		watched: map[schema.GroupVersionResource]bool{},
 	}
@@ -87,8 +89,10 @@ func (c *child) resource(ctx context.Context, id identity) (dynamic.ResourceInte
 	case err != nil:
 		return nil, fmt.Errorf("looking up %s: %w", id, err)
 	case k.namespaced && id.namespace == "":
+		c.forget(id.gvk()) // its CustomResourceDefinition may be replaced
 		return nil, fmt.Errorf("looking up %s: %w", id, errNoNamespace)
 	case !k.namespaced && id.namespace != "":
+		c.forget(id.gvk())
 		return nil, fmt.Errorf("looking up %s: %w", id, errNamespace)
 	}
 	c.watch(k.resource)
@@ -142,11 +146,8 @@ func (c *child) served(ctx context.Context, id identity) (identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	groups, err := c.discovery.ServerGroupsWithContext(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return id, err
-	case len(groups.Groups) == 0: // client-go takes a 404 for "none"
-		return id, errors.New("the server tells of no kinds at all; is it an API server?")
 	}
 	for _, group := range groups.Groups {
 		if group.Name != id.gvk().Group {
@@ -182,6 +183,12 @@ func (c *child) watch(resource schema.GroupVersionResource) {
 			delete(object.Object, "status")
 		}
 		return obj, nil
+	})
+	_ = inf.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if apierrors.IsUnauthorized(err) && ctx.Err() == nil {
+			c.refused()
+		}
+		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
 	tell := func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {

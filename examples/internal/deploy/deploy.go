@@ -31,6 +31,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,8 +54,7 @@ const (
 
 	// A Description that fails is tried again, soon and then less often.
 	retryAtFirst = 5 * time.Millisecond
-	retryAtLast  = time.Minute
-	retryNowhere = 3 * time.Second
+	retryAtLast  = 15 * time.Second
 
 	// repairAfter paces what others change in the child: who fights over an object
 	// there should not keep the parent busy.
@@ -90,7 +90,8 @@ type Deployer struct {
 	queue   workqueue.TypedRateLimitingInterface[string] // keys of Descriptions
 	backlog *syncgate.Backlog[string]
 
-	watches sync.WaitGroup // of the child
+	watches   sync.WaitGroup // of the child
+	connected atomic.Bool    // there is a child
 
 	mu     sync.Mutex // guards the fields below
 	child  *child
@@ -180,18 +181,23 @@ func (d *Deployer) work(ctx context.Context, key string) {
 		d.ask = true // there may be new credentials
 		d.mu.Unlock()
 	}
-	if errors.Is(err, errNowhere) { // a kind that is missing may come at any time
-		d.queue.AddAfter(key, retryNowhere)
+	d.queue.AddRateLimited(key)
+	if log := klog.FromContext(ctx); errors.Is(err, errOverdue) {
+		log.V(4).Info("Will look again", "description", key, "why", err)
 	} else {
-		d.queue.AddRateLimited(key)
-	}
-	if !errors.Is(err, errOverdue) {
-		klog.FromContext(ctx).Error(err, "Could not deploy, will try again", "description", key)
+		log.Error(err, "Could not deploy, will try again", "description", key)
 	}
 }
 
 // sync brings the child in line with a Description.
 func (d *Deployer) sync(ctx context.Context, key string) error {
+	if key == reconnect {
+		if d.opts.Gate.Paused() || !d.mine() {
+			return nil // the next opening comes back to it
+		}
+		_, err := d.connect(ctx)
+		return err
+	}
 	// Nothing is asked for what is no business of ours.
 	cached := d.cached(key)
 	if cached == nil {
@@ -205,7 +211,7 @@ func (d *Deployer) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	desc, err := d.read(ctx, key)
-	if err != nil || desc == nil || desc.deleting() && !desc.finalized() {
+	if err != nil || desc == nil || !desc.generic() || desc.cluster() != d.cluster || desc.deleting() && !desc.finalized() {
 		return err
 	}
 	if desc.deleting() {
@@ -293,7 +299,7 @@ func (d *Deployer) bring(ctx context.Context, desc *description) error {
 		return err
 	}
 	for _, w := range due {
-		err := d.write(ctx, desc, func(ctx context.Context) error {
+		err := d.write(ctx, desc, c, func(ctx context.Context) error {
 			klog.FromContext(ctx).V(2).Info("Applying", "object", identityOf(w.object).String(), "description", desc.key())
 			return c.apply(ctx, w.resource, w.object)
 		})
@@ -356,6 +362,8 @@ func (d *Deployer) prune(ctx context.Context, c *child, desc *description, ids [
 	for _, id := range ids {
 		err := d.delete(ctx, c, desc, id, wanted[id.unversioned()])
 		switch {
+		case err == nil && !d.current(c): // what is gone there may be here
+			return errOverdue
 		case err == nil:
 			desc.leave(id)
 		case errors.Is(err, errParked) || ctx.Err() != nil:
@@ -400,7 +408,7 @@ func (d *Deployer) delete(ctx context.Context, c *child, desc *description, id i
 		d.queue.Add(heir)
 		return fmt.Errorf("leaving %s to Description %s: that has not taken it over yet", id, heir)
 	}
-	return d.write(ctx, desc, func(ctx context.Context) error {
+	return d.write(ctx, desc, c, func(ctx context.Context) error {
 		klog.FromContext(ctx).V(2).Info("Deleting", "object", id.String(), "description", desc.key())
 		err := c.delete(ctx, resource, live)
 		if apierrors.IsConflict(err) {
@@ -410,14 +418,16 @@ func (d *Deployer) delete(ctx context.Context, c *child, desc *description, id i
 	})
 }
 
-// write runs fn, which writes to the child, or parks the Description.
-func (d *Deployer) write(ctx context.Context, desc *description, fn func(context.Context) error) error {
-	parked, err := d.backlog.Do(ctx, d.opts.Gate, desc.key(), fn)
-	if parked {
-		klog.FromContext(ctx).V(4).Info("Parked", "description", desc.key())
-		return errParked
-	}
-	return err
+// write runs fn, which writes to the child, or parks the Description. After a pause that
+// has come and gone since the child was connected to, it may be another one by now.
+func (d *Deployer) write(ctx context.Context, desc *description, c *child, fn func(context.Context) error) error {
+	parked, err := d.backlog.Do(ctx, d.opts.Gate, desc.key(), func(ctx context.Context) error {
+		if !d.current(c) {
+			return errOverdue
+		}
+		return fn(ctx)
+	})
+	return d.parked(ctx, desc, parked, err)
 }
 
 // seen is called with the owner that an object of the child is marked with, when it has
@@ -433,7 +443,24 @@ func (d *Deployer) leaveInPeace(ctx context.Context, desc *description) error {
 	if !d.opts.Gate.Paused() {
 		return nil
 	}
-	return d.write(ctx, desc, func(context.Context) error { return nil })
+	parked, err := d.backlog.Do(ctx, d.opts.Gate, desc.key(), func(context.Context) error { return nil })
+	return d.parked(ctx, desc, parked, err)
+}
+
+func (d *Deployer) parked(ctx context.Context, desc *description, parked bool, err error) error {
+	if parked {
+		klog.FromContext(ctx).V(4).Info("Parked", "description", desc.key())
+		return errParked
+	}
+	return err
+}
+
+// current tells whether a child is the one to write to.
+func (d *Deployer) current(c *child) bool {
+	now := epochOf(d.opts.Gate)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.child == c && d.epoch == now
 }
 
 // cached returns a Description as the informer has it, or nil.
@@ -512,33 +539,54 @@ func (d *Deployer) connect(ctx context.Context) (*child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding out how to reach cluster %s: %w", d.cluster, err)
 	}
-	moved := d.child != nil && !reflect.DeepEqual(config, d.config)
+	moved := d.child != nil && !sameWay(config, d.config)
 	if d.child == nil || moved {
-		next, err := newChild(ctx, config, &d.watches, d.seen)
+		next, err := newChild(ctx, config, &d.watches, d.seen, d.refused)
 		if err != nil {
 			return nil, fmt.Errorf("making a client of cluster %s: %w", d.cluster, err)
 		}
 		if moved {
 			d.child.close()
 			for _, key := range Keys(d.opts.Descriptions.GetIndexer(), d.cluster) {
-				d.queue.Add(key)
+				d.queue.AddRateLimited(key) // who refuses each new one is not to be asked at once
 			}
 		}
+		d.connected.Store(true)
 		d.child, d.config = next, rest.CopyConfig(config)
 	}
 	d.epoch, d.ask = now, false
 	return d.child, nil
 }
 
+// reconnect is a key that no Description has.
+const reconnect = ""
+
 // Reconnect follows the child if it is another one by now. What is written next asks for
 // that by itself; this is for when nothing is.
 func (d *Deployer) Reconnect() {
-	d.mu.Lock()
-	connected := d.child != nil
-	d.mu.Unlock()
-	if keys := Keys(d.opts.Descriptions.GetIndexer(), d.cluster); connected && len(keys) > 0 {
-		d.queue.Add(keys[0])
+	if d.connected.Load() {
+		d.queue.Add(reconnect)
 	}
+}
+
+// refused has the configuration of the child asked for anew: there may be new credentials.
+func (d *Deployer) refused() {
+	d.mu.Lock()
+	d.ask = true
+	d.mu.Unlock()
+	d.queue.AddAfter(reconnect, repairAfter)
+}
+
+// sameWay tells whether two configurations lead to the same server as the same user.
+// Functions can't be compared, and are taken for the same.
+func sameWay(a, b *rest.Config) bool {
+	plain := func(c *rest.Config) *rest.Config {
+		c = rest.CopyConfig(c)
+		c.Transport, c.WrapTransport, c.Dial, c.Proxy, c.RateLimiter = nil, nil, nil, nil, nil
+		c.AuthConfigPersister, c.WarningHandler, c.WarningHandlerWithContext = nil, nil, nil
+		return c
+	}
+	return reflect.DeepEqual(plain(a), plain(b))
 }
 
 // disconnect ends the watches of the child.
@@ -548,6 +596,7 @@ func (d *Deployer) disconnect() {
 	if d.child != nil {
 		d.child.close()
 		d.child = nil
+		d.connected.Store(false)
 	}
 }
 

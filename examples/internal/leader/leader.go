@@ -137,10 +137,12 @@ func (t *term) serve(ctx context.Context, config leaderelection.LeaderElectionCo
 	t.over = true // it is called on a goroutine of its own, which may come late
 	begun := t.begun
 	t.mu.Unlock()
-	if !begun {
+	switch {
+	case begun:
+		<-t.ended
+	case !elector.IsLeader():
 		return nil
 	}
-	<-t.ended
 	release(context.WithoutCancel(ctx), config)
 	return t.outcome
 }
