@@ -242,7 +242,7 @@ func TestForeignLabel(t *testing.T) {
 		c.Describe("web", fleettest.App("front", "1"))
 		phases(c, "Success", "web")
 	}
-	victim.Quiet()
+	settled(victim)
 	alone, deployers := leave(victim), abuseDeployers()
 	if deployers != len(f.Children) {
 		t.Errorf("there are %d deployers; want one for each cluster", deployers)
