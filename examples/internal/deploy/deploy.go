@@ -177,9 +177,7 @@ func (d *Deployer) work(ctx context.Context, key string) {
 	case ctx.Err() != nil || errors.Is(err, syncgate.ErrStopped):
 		return // the end: whoever comes next looks at all Descriptions anyway
 	case apierrors.IsUnauthorized(err):
-		d.mu.Lock()
-		d.ask = true // there may be new credentials
-		d.mu.Unlock()
+		d.askAgain()
 	}
 	d.queue.AddRateLimited(key)
 	if log := klog.FromContext(ctx); errors.Is(err, errOverdue) {
@@ -204,14 +202,11 @@ func (d *Deployer) sync(ctx context.Context, key string) error {
 		d.backlog.Forget(key)
 		return nil
 	}
-	if !cached.generic() || cached.cluster() != d.cluster {
-		return nil
-	}
-	if !cached.deleting() && !d.mine() {
+	if !d.ours(cached) || !cached.deleting() && !d.mine() {
 		return nil
 	}
 	desc, err := d.read(ctx, key)
-	if err != nil || desc == nil || !desc.generic() || desc.cluster() != d.cluster || desc.deleting() && !desc.finalized() {
+	if err != nil || desc == nil || !d.ours(desc) || desc.deleting() && !desc.finalized() {
 		return err
 	}
 	if desc.deleting() {
@@ -239,6 +234,9 @@ func (d *Deployer) sync(ctx context.Context, key string) error {
 		return d.tell(ctx, desc, phaseSuccess, "")
 	}
 }
+
+// ours tells whether a Description is for us to deploy to the child.
+func (d *Deployer) ours(desc *description) bool { return desc.generic() && desc.cluster() == d.cluster }
 
 func (d *Deployer) mine() bool { return d.opts.Mine == nil || d.opts.Mine() }
 
@@ -421,13 +419,12 @@ func (d *Deployer) delete(ctx context.Context, c *child, desc *description, id i
 // write runs fn, which writes to the child, or parks the Description. After a pause that
 // has come and gone since the child was connected to, it may be another one by now.
 func (d *Deployer) write(ctx context.Context, desc *description, c *child, fn func(context.Context) error) error {
-	parked, err := d.backlog.Do(ctx, d.opts.Gate, desc.key(), func(ctx context.Context) error {
+	return d.do(ctx, desc, func(ctx context.Context) error {
 		if !d.current(c) {
 			return errOverdue
 		}
 		return fn(ctx)
 	})
-	return d.parked(ctx, desc, parked, err)
 }
 
 // seen is called with the owner that an object of the child is marked with, when it has
@@ -443,11 +440,12 @@ func (d *Deployer) leaveInPeace(ctx context.Context, desc *description) error {
 	if !d.opts.Gate.Paused() {
 		return nil
 	}
-	parked, err := d.backlog.Do(ctx, d.opts.Gate, desc.key(), func(context.Context) error { return nil })
-	return d.parked(ctx, desc, parked, err)
+	return d.do(ctx, desc, func(context.Context) error { return nil })
 }
 
-func (d *Deployer) parked(ctx context.Context, desc *description, parked bool, err error) error {
+// do runs fn, or parks the Description.
+func (d *Deployer) do(ctx context.Context, desc *description, fn func(context.Context) error) error {
+	parked, err := d.backlog.Do(ctx, d.opts.Gate, desc.key(), fn)
 	if parked {
 		klog.FromContext(ctx).V(4).Info("Parked", "description", desc.key())
 		return errParked
@@ -494,7 +492,7 @@ func (d *Deployer) read(ctx context.Context, key string) (*description, error) {
 // wants tells whether a Description is to have an object.
 func (d *Deployer) wants(key string, id identity) bool {
 	other := d.cached(key)
-	if other == nil || other.deleting() || !other.generic() || other.cluster() != d.cluster {
+	if other == nil || other.deleting() || !d.ours(other) {
 		return false
 	}
 	objects, _ := other.objects() // what can't be read is not there
@@ -512,7 +510,7 @@ func (d *Deployer) wantedByOthers(desc *description) map[identity]string {
 	wanted := map[identity]string{}
 	for _, key := range Keys(d.opts.Descriptions.GetIndexer(), d.cluster) {
 		other := d.cached(key)
-		if key == desc.key() || other == nil || other.deleting() || !other.generic() {
+		if key == desc.key() || other == nil || other.deleting() || !d.ours(other) {
 			continue
 		}
 		objects, _ := other.objects()
@@ -569,11 +567,17 @@ func (d *Deployer) Reconnect() {
 	}
 }
 
-// refused has the configuration of the child asked for anew: there may be new credentials.
-func (d *Deployer) refused() {
+// askAgain has the configuration of the child asked for anew by who needs it next: there
+// may be new credentials.
+func (d *Deployer) askAgain() {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.ask = true
-	d.mu.Unlock()
+}
+
+// refused does so when nobody may need it: a watch was refused.
+func (d *Deployer) refused() {
+	d.askAgain()
 	d.queue.AddAfter(reconnect, repairAfter)
 }
 
