@@ -26,10 +26,10 @@ lint: ## installs its tools by itself
 	cd examples && $(GO) tool -modfile=../tools/go.mod golangci-lint run --allow-parallel-runners ./...
 
 bench: ## medians and ratios, see the package documentation
-	$(GO) test -run '^$$' -bench . -benchtime 300ms -count 7 .
+	$(GO) test -run '^$$' -bench . -benchtime 300ms -count 7 ./syncgate
 	$(GO) test -C examples -run '^$$' -bench . -benchtime 500x -count 7 ./e2e
 
 fuzz: ## a minute of each fuzz target
-	$(GO) test -run '^$$' -fuzz FuzzDecision -fuzztime 1m .
+	$(GO) test -run '^$$' -fuzz FuzzDecision -fuzztime 1m ./syncgate
 	$(GO) test -run '^$$' -fuzz FuzzTrim -fuzztime 1m ./informer
 	$(GO) test -run '^$$' -fuzz FuzzKeep -fuzztime 1m ./placement

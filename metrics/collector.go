@@ -57,8 +57,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/internal/api"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // Gates is a *syncgate.Gate, a *syncgate.Hub, or a selection of gates.

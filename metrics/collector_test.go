@@ -17,9 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/clusternet/syncgate"
 	tu "github.com/clusternet/syncgate/internal/testutil"
 	"github.com/clusternet/syncgate/metrics"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 const ns = "clusternet-abcde"

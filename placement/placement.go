@@ -22,7 +22,7 @@
 //
 // # Usage
 //
-// With the gates of a [github.com/clusternet/syncgate.Hub], whose WaitForSync has
+// With the gates of a [github.com/clusternet/syncgate/syncgate.Hub], whose WaitForSync has
 // returned before anything is scheduled (until then it knows no cluster, so none
 // would be paused):
 //

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/clusternet/syncgate"
 	tu "github.com/clusternet/syncgate/internal/testutil"
 	"github.com/clusternet/syncgate/placement"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // bind returns a Binding of clusters and feeds, such as bind("p q", "web 1 2",

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // maxMessage bounds a message in bytes. A CRD may refuse more than 32 KiB; the

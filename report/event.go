@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // events is a resource for the dynamic client: the typed one would bring all of

@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/client-go/dynamic"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/report"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // A hub acknowledges for the clusters that it deploys to, and leaves the others to

@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/clusternet/syncgate"
 	tu "github.com/clusternet/syncgate/internal/testutil"
 	"github.com/clusternet/syncgate/report"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // blockCallbacks makes the hub tell nobody of changes any more, once it has told of a

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/clusternet/syncgate"
 	tu "github.com/clusternet/syncgate/internal/testutil"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // The gate of this test closes again and again, but never without an operation in

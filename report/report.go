@@ -101,9 +101,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/informer"
 	"github.com/clusternet/syncgate/internal/api"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // ConditionType is the type of the condition.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/internal/api"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // record is a ManagedCluster. It is guarded by Reporter.mu, and goes with the object.

@@ -45,13 +45,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/internal/command"
 	"github.com/clusternet/syncgate/examples/internal/deploy"
 	"github.com/clusternet/syncgate/examples/internal/leader"
 	"github.com/clusternet/syncgate/informer"
 	"github.com/clusternet/syncgate/metrics"
 	"github.com/clusternet/syncgate/report"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 const (

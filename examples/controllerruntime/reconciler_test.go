@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/internal/leaks"
 	"github.com/clusternet/syncgate/examples/localcluster"
 	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 func TestMain(m *testing.M) {

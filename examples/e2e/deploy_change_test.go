@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/hub"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // changeHub runs a hub that reaches its children as child says.

@@ -21,11 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/agent"
 	"github.com/clusternet/syncgate/examples/internal/deploy"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
 	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 func goneApps(c *fleettest.Child) dynamic.ResourceInterface {

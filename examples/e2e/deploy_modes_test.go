@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/agent"
 	"github.com/clusternet/syncgate/examples/hub"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
 	"github.com/clusternet/syncgate/report"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // modesQuiet is how long a test waits for what is not to come. What is to come takes a

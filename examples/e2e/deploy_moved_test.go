@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/hub"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // movable is a cluster of a hub that can move from one API server to another.

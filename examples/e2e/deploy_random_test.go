@@ -22,12 +22,12 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/agent"
 	"github.com/clusternet/syncgate/examples/hub"
 	"github.com/clusternet/syncgate/examples/internal/deploy"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
 	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 const (

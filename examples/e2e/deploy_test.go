@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/agent"
 	"github.com/clusternet/syncgate/examples/hub"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // deployer is a way to deploy to the children of a fleet.

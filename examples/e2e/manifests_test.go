@@ -32,11 +32,11 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/localcluster"
 	"github.com/clusternet/syncgate/informer"
 	"github.com/clusternet/syncgate/metrics"
 	"github.com/clusternet/syncgate/report"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 const crdName = "managedclusters.clusters.clusternet.io"

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // checkEvery is how often the gate is asked for a fault, as a liveness probe would.

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/informer"
 	"github.com/clusternet/syncgate/report"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // child is a child cluster as the parent cluster knows it: one ManagedCluster in a dedicated namespace.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // printer writes lines with the time since the start. Its methods may be called from any goroutine.

@@ -11,10 +11,10 @@ import (
 
 	"k8s.io/client-go/dynamic"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/localcluster"
 	"github.com/clusternet/syncgate/informer"
 	"github.com/clusternet/syncgate/report"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // setUpTime bounds the set-up, so that a fault ends in an error, not in silence.

@@ -9,9 +9,9 @@ import (
 	"flag"
 	"net"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/agent"
 	"github.com/clusternet/syncgate/examples/internal/command"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 func main() {

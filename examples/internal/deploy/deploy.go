@@ -44,7 +44,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
-	"github.com/clusternet/syncgate"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 const (

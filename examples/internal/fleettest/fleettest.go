@@ -30,11 +30,11 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/internal/deploy"
 	"github.com/clusternet/syncgate/examples/localcluster"
 	"github.com/clusternet/syncgate/informer"
 	"github.com/clusternet/syncgate/report"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // Soon is how long a test waits for what should come at once, on a machine that does

@@ -18,10 +18,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
 	"github.com/clusternet/syncgate/examples/internal/leader"
 	"github.com/clusternet/syncgate/examples/internal/leaks"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 func TestMain(m *testing.M) {

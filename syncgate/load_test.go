@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/clusternet/syncgate"
 	tu "github.com/clusternet/syncgate/internal/testutil"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // running returns a hub that runs and has synced, in real time, for what a bubble

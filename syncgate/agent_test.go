@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/informer"
 	tu "github.com/clusternet/syncgate/internal/testutil"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // agent is the gate of an agent in a bubble of synctest, with a real client and a

@@ -17,8 +17,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/clusternet/syncgate"
 	tu "github.com/clusternet/syncgate/internal/testutil"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // TestModes has every row of the table of who deploys, and every combination of

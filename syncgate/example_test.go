@@ -7,9 +7,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/clusternet/syncgate"
 	"github.com/clusternet/syncgate/informer"
 	tu "github.com/clusternet/syncgate/internal/testutil"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 // An agent has the gate of the one cluster that it runs in.

@@ -50,7 +50,7 @@
 //
 // Run the benchmarks with
 //
-//	go test -run '^$' -bench . -benchtime 300ms -count 7 github.com/clusternet/syncgate
+//	go test -run '^$' -bench . -benchtime 300ms -count 7 github.com/clusternet/syncgate/syncgate
 //
 // Gate.Paused costs what a load of an atomic pointer costs. Do costs two locks
 // that nobody holds for long, and one allocation; a refusal costs neither.
