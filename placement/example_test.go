@@ -6,8 +6,22 @@ import (
 	"github.com/clusternet/syncgate/placement"
 )
 
-// An application runs six times in two clusters. One of them is paused when it is
-// divided anew, together with a third cluster.
+// A filter lets a paused cluster pass where the application runs already.
+func ExampleFeasible() {
+	bound := []string{"clusternet-bbbbb/paris"} // status.bindingClusters of the Subscription
+	paused := func(cluster string) bool { return cluster != "clusternet-aaaaa/berlin" }
+
+	fmt.Println("not paused:", placement.Feasible("clusternet-aaaaa/berlin", bound, paused))
+	fmt.Println("paused, and bound:", placement.Feasible("clusternet-bbbbb/paris", bound, paused))
+	fmt.Println("paused, not bound:", placement.Feasible("clusternet-ccccc/madrid", bound, paused))
+	// Output:
+	// not paused: true
+	// paused, and bound: true
+	// paused, not bound: false
+}
+
+// An application runs with six replicas in two clusters. One of them is paused. The
+// scheduler then divides the application anew, and a third cluster takes part.
 func ExampleKeep() {
 	current := placement.Binding{
 		Clusters: []string{"clusternet-aaaaa/berlin", "clusternet-bbbbb/paris"},
@@ -26,7 +40,7 @@ func ExampleKeep() {
 	}
 	fmt.Println("evicts:", passed)
 
-	// This one does not. The scheduler then divides as if nobody were paused.
+	// Feasible does not. The scheduler then divides as if no cluster were paused.
 	passed = nil
 	for _, cluster := range candidates {
 		if placement.Feasible(cluster, current.Clusters, paused) {
@@ -39,14 +53,14 @@ func ExampleKeep() {
 	}
 	fmt.Println("wanted:", target.Clusters, target.Replicas)
 
-	// What is bound leaves the paused cluster as it is.
+	// Keep puts the paused cluster back as it is.
 	binding, err := placement.Keep(current, target, paused, exists)
 	if err != nil {
 		panic(err)
 	}
 	fmt.Println("bound: ", binding.Clusters, binding.Replicas)
 
-	// Nor is it evicted when the scheduler finds no cluster at all.
+	// The same when the scheduler finds no cluster at all.
 	binding, err = placement.Keep(current, placement.Binding{}, paused, exists)
 	if err != nil {
 		panic(err)

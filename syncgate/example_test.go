@@ -4,52 +4,57 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/clusternet/syncgate/informer"
-	tu "github.com/clusternet/syncgate/internal/testutil"
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// An agent has the gate of the one cluster that it runs in.
+// An agent makes the gate of the one cluster that it runs in.
 func ExampleNew() {
-	server := tu.NewAPIServer(cluster()) // stands for the parent cluster
-	defer server.Close()
-	client := server.Client()
-	namespace, clusterID := ns, types.UID(id)
-	apply := func(context.Context) error { fmt.Println("applied"); return nil }
-
+	parent := newParent(managedCluster("clusternet-abcde", "child", "id-of-child"))
 	ctx, stop := context.WithCancel(context.Background())
-	gate, err := syncgate.New(client, namespace, clusterID, syncgate.Options{})
+
+	gate, err := syncgate.New(parent.client, "clusternet-abcde", "id-of-child", syncgate.Options{})
 	if err != nil {
 		panic(err)
 	}
+	fmt.Println("before Run:", gate.State().Phase, gate.State().Reason)
+
 	ended := make(chan error, 1)
 	go func() { ended <- gate.Run(ctx) }()
 	if err := gate.WaitForSync(ctx); err != nil {
 		panic(err)
 	}
-	if err := gate.Do(ctx, apply); errors.Is(err, syncgate.ErrPaused) {
-		fmt.Println("not now:", err)
-	}
+	fmt.Println("synced:", gate.State().Phase, gate.State().Reason)
 
 	stop()
-	fmt.Println("ended:", <-ended)
-	fmt.Println("paused for ever:", gate.Paused())
+	fmt.Println("Run returned:", <-ended)
+	fmt.Println("after Run:", gate.State().Phase, gate.State().Reason)
 	// Output:
-	// applied
-	// ended: <nil>
-	// paused for ever: true
+	// before Run: Unknown NotSynced
+	// synced: Open SyncAllowed
+	// Run returned: <nil>
+	// after Run: Unknown Stopped
 }
 
 // A hub has the gates of all clusters.
 func ExampleNewHub() {
-	server := tu.NewAPIServer(cluster(), tu.ManagedCluster("clusternet-fghij", "paused-child", "another", tu.Paused(true)))
-	defer server.Close()
+	parent := newParent(
+		managedCluster("clusternet-abcde", "child", "id-of-child"),
+		paused(managedCluster("clusternet-fghij", "other", "id-of-other")),
+	)
 	ctx, stop := context.WithCancel(context.Background())
 
-	inf, err := informer.ForHub(server.Client(), informer.Options{})
+	inf, err := informer.ForHub(parent.client, informer.Options{})
 	if err != nil {
 		panic(err)
 	}
@@ -58,52 +63,349 @@ func ExampleNewHub() {
 		panic(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- hub.Run(ctx) }()
+	go func() { ended <- hub.Run(ctx) }() // runs the informer too
 	if err := hub.WaitForSync(ctx); err != nil {
 		panic(err)
 	}
-	fmt.Println(hub.Gate(id).Paused(), hub.Gate("another").Paused(), hub.Gate("nobody's").Paused())
-	err = hub.Gate("another").Do(ctx, func(context.Context) error { return nil })
-	fmt.Println(err)
+	for _, clusterID := range []types.UID{"id-of-child", "id-of-other", "id-of-nobody"} {
+		state := hub.Gate(clusterID).State()
+		fmt.Println(clusterID, "paused:", state.Paused, state.Reason)
+	}
 
 	stop()
-	fmt.Println(<-ended)
+	fmt.Println("Run returned:", <-ended)
 	// Output:
-	// false true true
-	// syncgate: cluster another is paused (SyncPaused): ManagedCluster clusternet-fghij/paused-child is held by spec.syncPaused
-	// <nil>
+	// id-of-child paused: false SyncAllowed
+	// id-of-other paused: true SyncPaused
+	// id-of-nobody paused: true NotFound
+	// Run returned: <nil>
 }
 
-// Work that a closed gate refuses is kept, and done when the gate opens.
-func ExampleGate_OnChange() {
-	paused := cluster(tu.Paused(true))
-	server := tu.NewAPIServer(paused)
-	defer server.Close()
-	ctx, stop := context.WithCancel(context.Background())
-	gate, err := syncgate.New(server.Client(), ns, id, syncgate.Options{})
+// A scheduler knows clusters by namespace and name.
+func ExampleHub_GateOf() {
+	parent := newParent(paused(managedCluster("clusternet-abcde", "child", "id-of-child")))
+	inf, err := informer.ForHub(parent.client, informer.Options{})
 	if err != nil {
 		panic(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- gate.Run(ctx) }()
+	hub, err := syncgate.NewHub(inf, syncgate.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer run(hub)()
 
-	resumed := make(chan struct{})
-	stopTelling := gate.OnChange(func(c syncgate.Change) {
-		fmt.Println(c.New.Phase, c.New.Reason)
-		switch {
-		case c.Resumed():
-			close(resumed)
-		case c.New.Phase == syncgate.Paused:
-			server.Update(tu.With(paused, tu.Paused(false))) // the operator resumes
+	gate, ok := hub.GateOf("clusternet-abcde", "child")
+	fmt.Println(ok, gate.ClusterID(), "paused:", gate.Paused())
+	_, ok = hub.GateOf("clusternet-abcde", "stranger")
+	fmt.Println(ok)
+	// Output:
+	// true id-of-child paused: true
+	// false
+}
+
+// Write to the cluster inside of Do. A closed gate refuses.
+func ExampleGate_Do() {
+	parent, gate, stop := runningGate()
+	defer stop()
+	apply := func(context.Context) error {
+		fmt.Println("applied")
+		return nil
+	}
+	ctx := context.Background()
+
+	fmt.Println(gate.Do(ctx, apply))
+
+	parent.patch(`{"spec":{"syncPaused":true}}`)
+	waitPaused(gate)
+	err := gate.Do(ctx, apply)
+	fmt.Println("refused:", errors.Is(err, syncgate.ErrPaused))
+	// Output:
+	// applied
+	// <nil>
+	// refused: true
+}
+
+// A program follows the decisions of its gate. The first call has the state that
+// is known when the gate has synced.
+func ExampleGate_OnChange() {
+	parent, gate, stop := runningGate()
+	defer stop()
+	changes := make(chan syncgate.Change)
+	unsubscribe := gate.OnChange(func(c syncgate.Change) { changes <- c })
+	defer unsubscribe()
+
+	c := <-changes
+	fmt.Println("at first:", c.New.Phase, c.New.Reason)
+
+	parent.patch(`{"spec":{"syncPaused":true}}`)
+	c = <-changes
+	fmt.Println("paused:", c.Paused(), c.New.Reason)
+
+	parent.patch(`{"metadata":{"annotations":{"hold.clusters.clusternet.io/upgrade":"kubelet 1.33"}}}`)
+	c = <-changes
+	fmt.Println("still paused, and another holder:", c.New.Holds)
+
+	parent.patch(`{"spec":{"syncPaused":null},"metadata":{"annotations":null}}`)
+	c = <-changes
+	fmt.Println("resumed:", c.Resumed(), c.New.Reason)
+	// Output:
+	// at first: Open SyncAllowed
+	// paused: true SyncPaused
+	// still paused, and another holder: [spec.syncPaused upgrade (kubelet 1.33)]
+	// resumed: true SyncAllowed
+}
+
+// A pause cancels nothing. WaitDrained waits until what was admitted has ended.
+func ExampleGate_WaitDrained() {
+	parent, gate, stop := runningGate()
+	defer stop()
+	ctx := context.Background()
+
+	started, finish := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = gate.Do(ctx, func(context.Context) error {
+			close(started)
+			<-finish // a slow write
+			return nil
+		})
+	}()
+	<-started
+
+	parent.patch(`{"spec":{"syncPaused":true}}`)
+	waitPaused(gate)
+	fmt.Println("paused:", gate.Paused(), "in flight:", gate.InFlight())
+
+	close(finish)
+	if err := gate.WaitDrained(ctx); err != nil {
+		panic(err)
+	}
+	fmt.Println("paused:", gate.Paused(), "in flight:", gate.InFlight())
+	// Output:
+	// paused: true in flight: 1
+	// paused: true in flight: 0
+}
+
+// A program with a single task can wait for the resume. One with a queue of tasks
+// uses a Backlog.
+func ExampleGate_WaitOpen() {
+	parent, gate, stop := runningGate()
+	defer stop()
+	ctx := context.Background()
+
+	parent.patch(`{"spec":{"syncPaused":true}}`)
+	waitPaused(gate)
+	impatient, cancel := context.WithCancelCause(ctx)
+	cancel(errors.New("no time to wait"))
+	fmt.Println("open:", gate.WaitOpen(impatient) == nil)
+
+	parent.patch(`{"spec":{"syncPaused":false}}`)
+	fmt.Println("open:", gate.WaitOpen(ctx) == nil)
+	// Output:
+	// open: false
+	// open: true
+}
+
+// State says why a gate is closed and who holds it.
+func ExampleGate_State() {
+	parent, gate, stop := runningGate()
+	defer stop()
+
+	parent.patch(`{"metadata":{"annotations":{"hold.clusters.clusternet.io/upgrade":"kubelet 1.33"}}}`)
+	waitPaused(gate)
+	state := gate.State()
+	fmt.Println(state.Phase, state.Reason, state.Object)
+	for _, hold := range state.Holds {
+		fmt.Printf("held by %s: %s\n", hold.Owner, hold.Reason)
+	}
+	// Output:
+	// Paused Held clusternet-abcde/child
+	// held by upgrade: kubelet 1.33
+}
+
+// A worker keeps the key of each write that a closed gate refuses. The key comes
+// back once, when the gate opens.
+func ExampleBacklog() {
+	parent, gate, stop := runningGate()
+	defer stop()
+	ctx := context.Background()
+
+	queue := make(chan string, 10) // in a controller: the Add of its workqueue
+	backlog := syncgate.NewBacklog(func(key string) { queue <- key })
+	handle := func(key string) {
+		parked, err := backlog.Do(ctx, gate, key, func(context.Context) error {
+			fmt.Println("apply", key)
+			return nil
+		})
+		if err != nil {
+			panic(err)
+		}
+		if parked {
+			fmt.Println("parked", key)
+		}
+	}
+
+	parent.patch(`{"spec":{"syncPaused":true}}`)
+	waitPaused(gate)
+	handle("shop/web")
+	handle("shop/web") // changed again
+	handle("shop/db")
+	fmt.Println("keys:", backlog.Len())
+
+	parent.patch(`{"spec":{"syncPaused":false}}`)
+	handle(<-queue)
+	handle(<-queue)
+	fmt.Println("keys:", backlog.Len())
+	// Output:
+	// parked shop/web
+	// parked shop/web
+	// parked shop/db
+	// keys: 2
+	// apply shop/web
+	// apply shop/db
+	// keys: 0
+}
+
+// The agent learns when its flag and spec.syncMode do not leave exactly one side
+// to deploy, and when they do again.
+func ExampleGate_WatchMode() {
+	parent, gate, stop := runningGate() // spec.syncMode is Dual
+	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	results := make(chan error)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- gate.WatchMode(ctx, syncgate.Pull, true, func(err error) { results <- err })
+	}()
+
+	var modes *syncgate.ModeError
+	if errors.As(<-results, &modes) {
+		fmt.Println(modes.Problem)
+	}
+	parent.patch(`{"spec":{"syncMode":"Pull"}}`)
+	fmt.Println(<-results)
+
+	cancel()
+	fmt.Println("WatchMode returned:", <-ended)
+	// Output:
+	// BothDeploy
+	// <nil>
+	// WatchMode returned: <nil>
+}
+
+// An agent deploys, and so acknowledges pauses, by its flag and feature gate.
+func ExampleAgentDeploys() {
+	fmt.Println("Pull:", syncgate.AgentDeploys(syncgate.Pull, true))
+	fmt.Println("Dual:", syncgate.AgentDeploys(syncgate.Dual, false))
+	fmt.Println("Dual with AppPusher:", syncgate.AgentDeploys(syncgate.Dual, true))
+	fmt.Println("Push:", syncgate.AgentDeploys(syncgate.Push, true))
+	// Output:
+	// Pull: true
+	// Dual: true
+	// Dual with AppPusher: false
+	// Push: false
+}
+
+// A hub deploys by what the ManagedCluster says.
+func ExampleHubDeploys() {
+	fmt.Println("Push with AppPusher:", syncgate.HubDeploys(syncgate.Push, true))
+	fmt.Println("Dual with AppPusher:", syncgate.HubDeploys(syncgate.Dual, true))
+	fmt.Println("Dual:", syncgate.HubDeploys(syncgate.Dual, false))
+	fmt.Println("Pull:", syncgate.HubDeploys(syncgate.Pull, true))
+	// Output:
+	// Push with AppPusher: true
+	// Dual with AppPusher: true
+	// Dual: false
+	// Pull: false
+}
+
+// parentCluster stands for a parent cluster. Its client is client-go's fake, which
+// ignores field selectors: it shows each ManagedCluster to everyone. A program
+// makes its client by dynamic.NewForConfig.
+type parentCluster struct {
+	client   *fake.FakeDynamicClient
+	watching chan struct{} // closed when the first watch runs
+}
+
+func newParent(objects ...runtime.Object) *parentCluster {
+	p := &parentCluster{
+		client:   fake.NewSimpleDynamicClient(runtime.NewScheme(), objects...),
+		watching: make(chan struct{}),
+	}
+	var once sync.Once
+	p.client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := p.client.Tracker().Watch(action.GetResource(), action.GetNamespace())
+		once.Do(func() { close(p.watching) })
+		return true, w, err
+	})
+	return p
+}
+
+// patch does to clusternet-abcde/child what kubectl patch --type=merge does. The fake forgets what
+// happens between a list and its watch, so it waits for the watch.
+func (p *parentCluster) patch(patch string) {
+	<-p.watching
+	_, err := p.client.Resource(informer.Resource).Namespace("clusternet-abcde").
+		Patch(context.Background(), "child", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		panic(err)
+	}
+}
+
+func managedCluster(namespace, name, clusterID string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": informer.Resource.GroupVersion().String(),
+		"kind":       "ManagedCluster",
+		"metadata": map[string]any{
+			"namespace": namespace, "name": name, "labels": map[string]any{"clusters.clusternet.io/cluster-id": clusterID},
+		},
+		"spec": map[string]any{"clusterId": clusterID, "syncMode": "Dual"},
+	}}
+}
+
+func paused(managedCluster *unstructured.Unstructured) *unstructured.Unstructured {
+	managedCluster.Object["spec"].(map[string]any)["syncPaused"] = true
+	return managedCluster
+}
+
+// run runs a gate or a hub, and returns when it has synced. stop returns when Run
+// has.
+func run(runner interface {
+	Run(ctx context.Context) error
+	WaitForSync(ctx context.Context) error
+}) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- runner.Run(ctx) }()
+	if err := runner.WaitForSync(ctx); err != nil {
+		panic(err)
+	}
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			panic(err)
+		}
+	}
+}
+
+// runningGate returns the running gate of an agent whose cluster is not paused.
+func runningGate() (*parentCluster, *syncgate.Gate, func()) {
+	parent := newParent(managedCluster("clusternet-abcde", "child", "id-of-child"))
+	gate, err := syncgate.New(parent.client, "clusternet-abcde", "id-of-child", syncgate.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return parent, gate, run(gate)
+}
+
+// waitPaused returns when the gate has seen the pause, whatever is in flight.
+func waitPaused(gate *syncgate.Gate) {
+	closed := make(chan struct{})
+	var once sync.Once
+	stop := gate.OnChange(func(c syncgate.Change) {
+		if c.New.Paused {
+			once.Do(func() { close(closed) })
 		}
 	})
-	defer stopTelling()
-	<-resumed
-
-	stop()
-	fmt.Println(<-ended)
-	// Output:
-	// Paused SyncPaused
-	// Open SyncAllowed
-	// <nil>
+	defer stop()
+	<-closed
 }
