@@ -2,7 +2,7 @@
 # on the oldest that it supports.
 GO ?= go
 
-.PHONY: demo demo-fleet test race lint bench fuzz compat
+.PHONY: demo demo-fleet test race lint bench fuzz compat apidiff
 
 demo: ## a pause, watched against a real API server
 	$(GO) run -C examples ./quickstart
@@ -33,3 +33,6 @@ fuzz: ## a minute of each fuzz target
 	$(GO) test -run '^$$' -fuzz FuzzDecision -fuzztime 1m ./syncgate
 	$(GO) test -run '^$$' -fuzz FuzzTrim -fuzztime 1m ./informer
 	$(GO) test -run '^$$' -fuzz FuzzKeep -fuzztime 1m ./placement
+
+apidiff: ## the exported API against the last tag
+	GO="$(GO)" tools/apidiff.sh
