@@ -164,7 +164,7 @@ func ExampleCheckMode() {
 	}
 	// Output:
 	// BothDeploy
-	// syncgate: check who deploys: both the hub and the agent deploy, since the agent runs with --cluster-sync-mode=Pull and AppPusher=true, and spec.syncMode is "Dual"; set spec.syncMode to Pull, or start the agent with --cluster-sync-mode=Push, or start the agent with --cluster-sync-mode=Dual
+	// syncgate: check who deploys: both the hub and the agent deploy, because the agent runs with --cluster-sync-mode=Pull and AppPusher=true, and spec.syncMode is "Dual"; set spec.syncMode to Pull, or start the agent with --cluster-sync-mode=Push, or start the agent with --cluster-sync-mode=Dual
 }
 
 func TestModeProblemString(t *testing.T) {
