@@ -59,9 +59,7 @@ func (a *admission) publish(next State) bool {
 	}
 	if s.Paused {
 		s.refusal = &refusal{a.clusterID, &s.State}
-		if isNew {
-			a.lastClosed = s
-		}
+		a.lastClosed = s
 	}
 	a.current.Store(s)
 	a.open.Store(!s.Paused)
