@@ -114,8 +114,6 @@ func (d *dispatcher) notify(ctx context.Context, s *subscription, g *Gate) {
 // undelivered returns the snapshots to deliver to who has got old.
 func undelivered(old, current, lastClosed *snapshot) []*snapshot {
 	switch {
-	case old.revision == current.revision:
-		return nil
 	case !old.Paused && !current.Paused && lastClosed != nil && lastClosed.revision > old.revision:
 		// The gate has closed and opened since. Whoever was refused waits for the
 		// opening.

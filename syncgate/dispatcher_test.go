@@ -24,6 +24,7 @@ func newGate(s State) *Gate {
 // A callback that ends the run is the last one, whatever is left to deliver.
 func TestDispatcherStartsNoCallbackAfterTheEnd(t *testing.T) {
 	ctx, end := context.WithCancel(context.Background())
+	defer end()
 	d, g := newDispatcher(), newGate(pausedState)
 	calls := 0
 	for range 2 {

@@ -42,9 +42,6 @@ func (h *Hub) handler() cache.ResourceEventHandler {
 // observe takes in a ManagedCluster.
 func (h *Hub) observe(obj any) {
 	h.update(func() {
-		if isClosed(h.stopped) { // client-go may call a removed handler once more
-			return
-		}
 		h.lastEvent = time.Now()
 		key, o, ok := h.observer.observe(obj)
 		if !ok {
@@ -61,9 +58,6 @@ func (h *Hub) observe(obj any) {
 // remove takes in that a ManagedCluster is gone, or has left the selection.
 func (h *Hub) remove(obj any) {
 	h.update(func() {
-		if isClosed(h.stopped) {
-			return
-		}
 		h.lastEvent = time.Now()
 		h.publishChangedLocked(h.table.remove(keyOf(obj)))
 	})
@@ -88,11 +82,11 @@ func (h *Hub) publishAllLocked() {
 func (h *Hub) publishLocked(g *Gate, level int) {
 	s := h.effectiveLocked(g.clusterID)
 	isNew := g.admission.publish(s)
-	switch {
-	case isClosed(h.stopped):
+	if isClosed(h.stopped) {
 		g.dropParked()
 		return
-	case !isNew || !h.hasSynced:
+	}
+	if !isNew {
 		return
 	}
 	h.dispatcher.queue.add(g)
