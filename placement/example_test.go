@@ -6,8 +6,8 @@ import (
 	"github.com/clusternet/syncgate/placement"
 )
 
-// An application runs six times in two clusters. One of them is paused when it is
-// divided anew, together with a third cluster.
+// An application has six replicas in two clusters. One of the clusters is paused when
+// the scheduler divides the replicas again, together with a third cluster.
 func ExampleKeep() {
 	current := placement.Binding{
 		Clusters: []string{"clusternet-aaaaa/berlin", "clusternet-bbbbb/paris"},
@@ -17,7 +17,7 @@ func ExampleKeep() {
 	paused := func(cluster string) bool { return cluster == "clusternet-bbbbb/paris" }
 	exists := func(string) bool { return true } // see the package documentation
 
-	// A filter that rejects what is paused evicts the application from there.
+	// A filter that rejects paused clusters evicts the application from them.
 	var passed []string
 	for _, cluster := range candidates {
 		if !paused(cluster) {
@@ -26,7 +26,7 @@ func ExampleKeep() {
 	}
 	fmt.Println("evicts:", passed)
 
-	// This one does not. The scheduler then divides as if nobody were paused.
+	// Feasible does not. The scheduler then divides as if no cluster were paused.
 	passed = nil
 	for _, cluster := range candidates {
 		if placement.Feasible(cluster, current.Clusters, paused) {
@@ -39,14 +39,14 @@ func ExampleKeep() {
 	}
 	fmt.Println("wanted:", target.Clusters, target.Replicas)
 
-	// What is bound leaves the paused cluster as it is.
+	// Keep leaves the paused cluster as it is.
 	binding, err := placement.Keep(current, target, paused, exists)
 	if err != nil {
 		panic(err)
 	}
 	fmt.Println("bound: ", binding.Clusters, binding.Replicas)
 
-	// Nor is it evicted when the scheduler finds no cluster at all.
+	// It is not evicted either when the scheduler finds no cluster at all.
 	binding, err = placement.Keep(current, placement.Binding{}, paused, exists)
 	if err != nil {
 		panic(err)
