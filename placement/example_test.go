@@ -20,8 +20,8 @@ func ExampleFeasible() {
 	// paused, not bound: false
 }
 
-// An application runs with six replicas in two clusters. One of them is paused. The
-// scheduler then divides the application anew, and a third cluster takes part.
+// An application has six replicas in two clusters. One of the clusters is paused when
+// the scheduler divides the replicas again, together with a third cluster.
 func ExampleKeep() {
 	current := placement.Binding{
 		Clusters: []string{"clusternet-aaaaa/berlin", "clusternet-bbbbb/paris"},
@@ -31,7 +31,7 @@ func ExampleKeep() {
 	paused := func(cluster string) bool { return cluster == "clusternet-bbbbb/paris" }
 	exists := func(string) bool { return true } // see the package documentation
 
-	// A filter that rejects what is paused evicts the application from there.
+	// A filter that rejects paused clusters evicts the application from them.
 	var passed []string
 	for _, cluster := range candidates {
 		if !paused(cluster) {
@@ -53,14 +53,14 @@ func ExampleKeep() {
 	}
 	fmt.Println("wanted:", target.Clusters, target.Replicas)
 
-	// Keep puts the paused cluster back as it is.
+	// Keep leaves the paused cluster as it is.
 	binding, err := placement.Keep(current, target, paused, exists)
 	if err != nil {
 		panic(err)
 	}
 	fmt.Println("bound: ", binding.Clusters, binding.Replicas)
 
-	// The same when the scheduler finds no cluster at all.
+	// It is not evicted either when the scheduler finds no cluster at all.
 	binding, err = placement.Keep(current, placement.Binding{}, paused, exists)
 	if err != nil {
 		panic(err)

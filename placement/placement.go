@@ -1,30 +1,15 @@
-// Package placement keeps a scheduler's hands off paused clusters: what runs there
-// stays bound to them, and nothing new is bound to them. It is two pure functions;
-// they work on what a Subscription of Clusternet has in its status, and need no
-// type of Clusternet. What a binding changes besides is for gates to stop: feeds
-// that are not divided reach every bound cluster.
+// Package placement protects paused clusters from a scheduler: applications that run
+// there stay bound, and no new ones are bound. It has two pure functions. They work
+// on the fields of a Subscription's status and need no type of Clusternet.
 //
-// # Why a filter is not enough
-//
-// A filter plugin that rejects paused clusters does not lock them down, it empties
-// them: the binding of a Subscription is overwritten with the clusters that passed,
-// and what runs in a bound cluster that is not among them is deleted. When none
-// passes, an empty binding is written and the application is deleted everywhere.
-// A taint does just that, and it is what people try first.
-//
-// So a filter has to let a paused cluster pass where it is bound: [Feasible]. But
-// what else takes part in scheduling knows nothing of pauses. A paused cluster may
-// stop matching the affinity or be tainted, lose replicas when an application is
-// scaled down or divided anew, or be paused after it was filtered. So the last step
-// before the binding is written has to put right what came out: [Keep]. It alone
-// suffices for lockdown. Without the filter, though, the scheduler goes on dividing
-// replicas among clusters that don't get them.
+// Only the gates protect against everything else that a binding changes. For
+// example, a feed that is not divided reaches every bound cluster.
 //
 // # Usage
 //
-// With the gates of a [github.com/clusternet/syncgate/syncgate.Hub], whose WaitForSync has
-// returned before anything is scheduled (until then it knows no cluster, so none
-// would be paused):
+// Take the gates of a [github.com/clusternet/syncgate/syncgate.Hub]. Wait for its
+// WaitForSync before anything is scheduled: until then the hub knows no cluster, so
+// none counts as paused.
 //
 //	gateOf := func(cluster string) (*syncgate.Gate, bool) {
 //		namespace, name, _ := strings.Cut(cluster, "/")
@@ -45,9 +30,9 @@
 //		return framework.NewStatus(framework.Unschedulable, "the cluster is paused")
 //	}
 //
-// In a bind plugin, before anything is made of the target (Clusternet also writes
-// how many clusters there are), and with the Subscription that is going to be
-// patched:
+// In a bind plugin, call Keep before anything else uses the target (Clusternet also
+// writes the number of clusters). Use the same Subscription that is patched
+// afterwards:
 //
 //	binding, err := placement.Keep(
 //		placement.Binding{Clusters: sub.Status.BindingClusters, Replicas: sub.Status.Replicas},
@@ -57,35 +42,48 @@
 //		return framework.AsStatus(err)
 //	}
 //
-// A cluster is unknown to GateOf while there is no ManagedCluster of that name with
-// a cluster ID, or none that the hub has seen: it is neither paused nor exists, and
-// is left to the scheduler. One whose state can't be read is paused, see
-// syncgate.State.
+// GateOf does not know a cluster without a ManagedCluster of that name, without a
+// cluster ID, or not yet observed by the hub. Such a cluster is neither paused nor
+// exists, and the scheduler decides about it. A cluster whose state cannot be read
+// is paused, see syncgate.State.
+//
+// # Why a filter is not enough
+//
+// A filter plugin that rejects paused clusters empties them. The clusters that pass
+// the filter replace the binding of a Subscription, and an application is deleted
+// from each bound cluster that is not among them. When no cluster passes, the new
+// binding is empty, and the application is deleted everywhere. A taint has the same
+// effect.
+//
+// So a filter must let a paused cluster pass where it is bound: [Feasible]. But the
+// other steps of scheduling do not know pauses. A paused cluster may no longer
+// match the affinity, or get a taint. It may lose replicas when an application is scaled
+// down or divided again. It may be paused after the filter ran. So the last step
+// before the binding is written must correct the result: [Keep].
+//
+// Keep alone is enough to protect paused clusters. But without the filter, the
+// scheduler divides replicas among clusters that do not get them.
 //
 // # After a pause
 //
-// Clusternet's scheduler looks at a Subscription when the Subscription changes or
-// its FeedInventory does, and when labels or taints of a cluster do. A change of
-// syncPaused is none of these. For a pause that is right: nothing is to move, and
-// what is scheduled later is put right when it is bound. After a resume somebody
-// has to tell the scheduler to look again, for example a callback of
-// syncgate.Gate.OnChange that queues the Subscriptions bound to the cluster, or
-// meant for it. One that divides is passed over all the same while status.specHash
-// is that of its spec and the replicas add up to what the feeds want; so leave its
-// hash as it was when Keep has changed the target. That of a replicated one has to be
-// written always, since it is how others learn that its feeds have changed.
+// Clusternet's scheduler handles a Subscription when the Subscription or its
+// FeedInventory changes, and when labels or taints of a cluster change. A change of
+// syncPaused is none of these. For a pause this is right: nothing must move, and
+// Keep corrects what is scheduled later.
+//
+// After a resume something must make the scheduler handle the Subscriptions that are
+// bound to the cluster or meant for it. A callback of syncgate.Gate.OnChange can
+// queue them. The scheduler skips a Subscription that divides replicas while
+// status.specHash is the hash of its spec and the replicas add up to what the feeds
+// want. So do not write the new hash when Keep has changed the target. For a
+// Subscription that replicates, always write it: others learn from it that its feeds
+// have changed.
 //
 // # What is guaranteed
 //
-// That a binding leaves alone the clusters that were paused when Keep asked. One
-// that is paused between that and the write may still be changed by the binding;
-// whether it reaches the cluster, its gate decides.
-//
-// # Speed
-//
-// Measure a binding of 10,000 clusters by
-//
-//	go test -run '^$' -bench . github.com/clusternet/syncgate/placement
+// A binding leaves the clusters alone that were paused when Keep called paused. The
+// binding may still change a cluster that is paused after that call and before the
+// write. Then the gate decides whether the change reaches the cluster.
 package placement
 
 import (
@@ -94,21 +92,23 @@ import (
 	"slices"
 )
 
-// Binding is where a Subscription is bound to, and with how many replicas.
+// Binding has the clusters that a Subscription is bound to, and the replicas there.
 type Binding struct {
 	// Clusters are names of ManagedClusters, as "namespace/name".
 	Clusters []string
 
 	// Replicas has for each feed the replicas in each cluster, in the order of
-	// Clusters. A slice of length 0 says that the feed is not divided: it runs
-	// everywhere as its manifest says. No Replicas at all say so of every feed.
+	// Clusters. A slice of length 0 means that the feed is not divided: each
+	// cluster runs it as its manifest says. An empty map means that no feed is
+	// divided.
 	Replicas map[string][]int32
 }
 
-// Feasible tells whether a cluster may be chosen, as far as pauses go: unless it is
-// paused, or where it is bound already. It calls paused once. To look for a paused
-// cluster in bound takes as long as bound is; for others it is not read. It panics
-// when paused is nil.
+// Feasible returns whether a pause allows a cluster to be chosen: the cluster is open,
+// or it is paused and already bound.
+//
+// It calls paused once. For a paused cluster it searches bound, which takes linear
+// time. It panics when paused is nil.
 func Feasible(cluster string, bound []string, paused func(string) bool) bool {
 	if paused == nil {
 		panic("placement: Feasible was called with a nil function")
@@ -116,47 +116,48 @@ func Feasible(cluster string, bound []string, paused func(string) bool) bool {
 	return !paused(cluster) || slices.Contains(bound, cluster)
 }
 
-// Keep returns target, which is what the scheduler wants, corrected so that paused
-// clusters stay as they are in current, which is what is bound:
+// Keep corrects target, the binding that the scheduler wants, so that paused clusters
+// stay as they are in current, the binding that exists:
 //
-//   - A cluster of current that is paused and exists is kept, with the replicas it
-//     has there. It has the place that target gives it; those that target dropped
+//   - A cluster of current that is paused and exists is kept, with its current
+//     replicas. It has its place in target. Kept clusters that are not in target
 //     follow after all others, in the order of current.
-//   - A cluster that is paused and not in current is left out.
-//   - All else is as in target: clusters, their order, their replicas. That goes
-//     for a paused cluster that does not exist any more, too.
+//   - A paused cluster that is not in current is left out.
+//   - Everything else is as in target: clusters, their order, their replicas. This
+//     includes paused clusters that do not exist any more.
 //
-// Replicas that a kept cluster has are never given to another, nor taken from one
-// to make up for them. So they may add up to more or less than the feed wants,
-// until the scheduler looks again.
+// The replicas of a kept cluster are never given to another cluster, or taken from
+// one. So the replicas of a feed may add up to more or less than the feed wants, until
+// the scheduler handles the Subscription again.
 //
-// Not every feed has replicas on both sides:
-//
-//   - A feed that target has no more keeps its replicas in the kept clusters, since
-//     nobody has removed it from there. The others have 0. That is one for which
-//     target, though it has Replicas, has none.
-//   - A new feed has 0 in the kept clusters. Likewise, it is one for which
-//     current, though it has Replicas, has none.
-//   - A feed that target divides no more stays divided while a kept cluster has
-//     replicas of it, for a slice can't say both. The others have what they have in
-//     current, so that nothing that runs is scaled; those that are not there have 0.
-//   - A feed that is not divided in current, but in target, has in a kept cluster
-//     what target says: it runs there as its manifest says, which no number does,
-//     and 0 would stop it. Where target has dropped the cluster it is 0.
-//
-// Each slice of the result has length 0 or that of Clusters. What numbers and names
-// mean is not looked at, so negative or empty ones stay. A cluster that target
-// lists twice is listed twice; of one that current lists twice the last place
-// counts, as it does for Clusternet's deployer.
-//
-// Keep returns an error when a slice of either Binding has another length, and when
-// paused or exists is nil. The Binding then is a copy of current: were it written in
-// spite of the error, nothing would change.
+// Keep returns an error when a slice in either Binding has a wrong length, and when
+// paused or exists is nil. The Binding is then a copy of current, so to write it in
+// spite of the error changes nothing.
 //
 // The arguments are not changed, and the result shares no memory with them. Keep
 // takes time linear in their size. It calls paused once for each cluster, and then
-// exists at most once, from the goroutine of the caller. To keep a result once more,
-// for the same current, changes nothing.
+// exists at most once, on the goroutine of the caller. Keep of the result, with the
+// same current, returns the same result.
+//
+// Some feeds have replicas on one side only:
+//
+//   - Target has dropped the feed: Replicas of target is not empty and lacks it. The
+//     kept clusters keep their replicas, since nobody has removed the feed there. The
+//     others have 0.
+//   - The feed is new: Replicas of current is not empty and lacks it. It has 0 in the
+//     kept clusters.
+//   - Target does not divide the feed any more. It stays divided while a kept cluster
+//     has replicas of it, since one slice cannot express both. The other clusters
+//     keep their current replicas, so that nothing that runs is scaled. Clusters that
+//     are not in current have 0.
+//   - Only target divides the feed. A kept cluster has the replicas of target: it
+//     runs the feed as its manifest says, no number means that, and 0 would stop it.
+//     A kept cluster that is not in target has 0.
+//
+// Each slice of the result has length 0 or the length of Clusters. Keep does not
+// check numbers and names, so negative or empty ones stay. The result repeats a
+// cluster that target repeats. Where current repeats a cluster, its last place counts,
+// as in Clusternet's deployer.
 func Keep(current, target Binding, paused, exists func(string) bool) (Binding, error) {
 	if err := check(current, target, paused, exists); err != nil {
 		return current.clone(), fmt.Errorf("placement: keep paused clusters: %w; nothing is changed", err)
@@ -186,7 +187,7 @@ func Keep(current, target Binding, paused, exists func(string) bool) (Binding, e
 func check(current, target Binding, paused, exists func(string) bool) error {
 	switch {
 	case paused == nil:
-		return errors.New("the function paused is nil; pass one that asks the gates, see Hub.GateOf")
+		return errors.New("the function paused is nil; pass one that uses the gates, see Hub.GateOf")
 	case exists == nil:
 		return errors.New("the function exists is nil; pass one that knows the ManagedClusters, see Hub.GateOf")
 	}
@@ -199,7 +200,7 @@ func check(current, target Binding, paused, exists func(string) bool) error {
 	return nil
 }
 
-// check names the first feed, by name, whose replicas are of a wrong length.
+// check returns an error for the first feed, by name, with a wrong number of replicas.
 func (b Binding) check() error {
 	wrong, found := "", false
 	for name, replicas := range b.Replicas {
@@ -225,8 +226,7 @@ func (b Binding) clone() Binding {
 	return out
 }
 
-// feed is what a Binding says of a feed: it has numbers, or is not divided, or is
-// none of its feeds.
+// feed is one feed in a Binding: divided by numbers, not divided, or absent.
 type feed struct {
 	numbers []int32
 	absent  bool
@@ -237,8 +237,8 @@ func (b Binding) feed(name string) feed {
 	return feed{numbers: numbers, absent: !ok && len(b.Replicas) > 0}
 }
 
-// origin is where a cluster of the result comes from: its places in the current
-// and in the target binding, -1 where it has none.
+// origin has the places of a cluster of the result in the current and in the target
+// binding; negative: none.
 type origin struct {
 	current, target int32
 	kept            bool
@@ -250,11 +250,11 @@ type origins struct {
 	fromTarget bool     // at least one is in target
 }
 
-// choose returns the clusters of the result.
+// choose returns the clusters of the result and their origins.
 func choose(current, target []string, paused, exists func(string) bool) ([]string, origins) {
-	const fresh, leftOut = -1, -2 // the places of what is not in current
+	const fresh, leftOut = -1, -2 // places of clusters that are not in current
 
-	place := make(map[string]int32, len(current)) // the last one
+	place := make(map[string]int32, len(current)) // the last place in current
 	for i, cluster := range current {
 		place[cluster] = int32(i)
 	}
@@ -306,13 +306,13 @@ func choose(current, target []string, paused, exists func(string) bool) ([]strin
 	return clusters, from
 }
 
-// replicas returns the numbers of a feed in the order of the result, or, of length
-// 0, what target says where it is not divided.
+// replicas returns the numbers of a feed in the order of the result. When the feed is
+// not divided, it returns the empty or nil slice of target.
 func (o *origins) replicas(current, target feed) []int32 {
 	divided := len(current.numbers) > 0 && o.keeps
 	if len(target.numbers) > 0 {
-		// Where all clusters of target were left out, its numbers stand for nobody,
-		// and must not stop what is not divided in the kept ones.
+		// When all clusters of target were left out, its numbers have no cluster.
+		// They must not stop a feed that is not divided in the kept clusters.
 		divided = divided || o.fromTarget || current.absent
 	}
 	if !divided {
@@ -329,8 +329,8 @@ func (o *origins) replicas(current, target feed) []int32 {
 	return out
 }
 
-// number is what first says of the cluster at its place i; where it does not divide
-// the feed, what second says.
+// number returns the replicas of a cluster: those of first, where the cluster has
+// place i, or, when first does not divide the feed, those of second at place j.
 func number(first feed, i int32, second feed, j int32) int32 {
 	switch {
 	case len(first.numbers) > 0:

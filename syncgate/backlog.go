@@ -2,16 +2,18 @@ package syncgate
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 )
 
-// Backlog remembers the work that closed gates refuse, and queues it when they
-// open. Work is known by its key, as in a workqueue: what is done on resume is
-// what the key stands for by then, not what was refused. One backlog serves any
-// number of gates. All methods may be called from any goroutine, also from
-// requeue, and none blocks but Do, while its function runs.
+// Backlog remembers the keys of work that closed gates refuse, and requeues them
+// when the gates open. A key stands for an object, as in a workqueue: read the
+// object anew when its key comes back. One backlog serves any number of gates. All
+// methods may be called from any goroutine, also from requeue. Only Do blocks, while
+// its function runs.
 //
-// Around a client-go workqueue, a worker does
+// With a client-go workqueue, a worker looks like this:
 //
 //	backlog := syncgate.NewBacklog(queue.Add)
 //	...
@@ -27,28 +29,28 @@ import (
 //	}
 //	queue.Done(key)
 //
-// A resume of thousands is spread by a requeue such as
+// To spread a resume of thousands of keys, use a requeue such as
 //
 //	func(key string) { queue.AddAfter(key, rand.N(time.Minute)) }
 type Backlog[K comparable] struct {
 	requeue func(K)
 
-	mu     sync.Mutex // guards parked; where that of a gate is needed too, that is taken first
+	mu     sync.Mutex // guards parked; the lock of a gate's admission is taken before it
 	parked map[*Gate]*keyQueue[K]
 }
 
-// keyQueue has each key once, in the order in which they came.
+// keyQueue has each key once, in the order of parking.
 type keyQueue[K comparable] struct {
-	at    map[K]int // the place in order; what is not here has been removed
+	at    map[K]int // the place in order; a key that is not here has been removed
 	order []K
-	first int // of order that has not been taken
+	first int // the first place in order that has not been taken
 }
 
 func (q *keyQueue[K]) add(key K) {
 	if _, ok := q.at[key]; ok {
 		return
 	}
-	if len(q.order) > 2*len(q.at)+64 { // most of it has been removed or taken
+	if len(q.order) > 2*len(q.at)+64 { // most keys of it have been removed or taken
 		q.compact()
 	}
 	q.at[key] = len(q.order)
@@ -82,37 +84,44 @@ func (q *keyQueue[K]) take() (key K, ok bool) {
 	return none, false
 }
 
-// parker is a Backlog of any kind of key, as a gate sees it.
+// parker is a Backlog with any type of key, as a gate uses it.
 type parker interface {
 	replay(*Gate)
 	drop(*Gate)
 	parkedFor(*Gate) int
 }
 
-// NewBacklog returns a backlog that hands keys to requeue when their gate opens:
-// each key once, however often it was parked, in the order of parking, and none
-// while the gate is closed. The keys of one gate, and of all gates of one Hub, are handed
-// over by one goroutine of its Run, with no lock held and without waiting for
-// callbacks; so requeue must return, and should soon. It panics when requeue is nil.
+// NewBacklog returns a backlog that passes parked keys to requeue after their gate
+// has opened: each key once, however often it was parked, in the order of parking.
+// NewBacklog panics if requeue is nil.
+//
+// A gate that closes again stops the replay, and the rest stays parked. The gate may
+// close between its check and the call of requeue, so one key may be requeued while
+// the gate is closed. The worker's Do then parks it again.
+//
+// One goroutine requeues the keys of all gates of a Run, with no lock held and
+// without waiting for callbacks. So requeue must return soon, and must not call
+// runtime.Goexit, which would end all replays.
 func NewBacklog[K comparable](requeue func(K)) *Backlog[K] {
 	if requeue == nil {
-		panic("syncgate: NewBacklog was called with a nil function")
+		panic("syncgate: NewBacklog was called with a nil function; pass one that queues a key")
 	}
 	return &Backlog[K]{requeue: requeue, parked: map[*Gate]*keyQueue[K]{}}
 }
 
-// Do is g.Do with fn, and parks key when the gate refuses: then it returns true
-// and no error, and key is queued once the gate opens, however the opening races
-// the parking. What fn returns parks nothing, ErrPaused of another gate included.
+// Do calls g.Do with fn. If the gate refuses, Do parks key and returns true and no
+// error. The key is requeued once after the gate has opened, even if the gate opens
+// while the key is being parked. An error of fn parks nothing, ErrPaused of another
+// gate included.
 //
-// After the end of Run nothing is parked, since it would never come back: Do
-// returns the error of g.Do, for which errors.Is(err, ErrStopped) is true. When
-// ctx is done already, Do returns an error that wraps the cause.
+// After the end of Run nothing is parked, because the gate never opens again: Do
+// returns the error of g.Do, for which errors.Is(err, ErrStopped) is true. If ctx is
+// done already, Do returns an error that wraps the cause.
 func (b *Backlog[K]) Do(ctx context.Context, g *Gate, key K, fn func(context.Context) error) (parked bool, err error) {
 	for {
-		op, opCtx, err := g.admit(ctx)
+		op, opCtx, err := g.admission.admit(ctx)
 		if err == nil {
-			defer g.release(op)
+			defer g.admission.release(op)
 			return false, fn(opCtx)
 		}
 		if _, refused := err.(*refusal); !refused { //nolint:errorlint // it is admit's own, unwrapped
@@ -127,30 +136,23 @@ func (b *Backlog[K]) Do(ctx context.Context, g *Gate, key K, fn func(context.Con
 
 // park parks key unless the gate is open, or stopped, which is an error.
 func (b *Backlog[K]) park(g *Gate, key K) (bool, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch s := g.snap.Load(); {
-	case s.Reason == ReasonStopped:
-		return false, s.refusal
-	case !s.Paused:
-		return false, nil
-	}
-	if g.backlogs == nil {
-		g.backlogs = map[parker]struct{}{}
-	}
-	g.backlogs[b] = struct{}{}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	keys := b.parked[g]
-	if keys == nil {
-		keys = &keyQueue[K]{at: map[K]int{}}
-		b.parked[g] = keys
-	}
-	keys.add(key)
-	return true, nil
+	return g.admission.whileClosed(func() {
+		if g.backlogs == nil {
+			g.backlogs = map[parker]struct{}{}
+		}
+		g.backlogs[b] = struct{}{}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		keys := b.parked[g]
+		if keys == nil {
+			keys = &keyQueue[K]{at: map[K]int{}}
+			b.parked[g] = keys
+		}
+		keys.add(key)
+	})
 }
 
-// Len returns the number of parked keys. One that is parked for two gates counts
+// Len returns the number of parked keys. A key that is parked for two gates counts
 // twice.
 func (b *Backlog[K]) Len() int {
 	b.mu.Lock()
@@ -162,10 +164,10 @@ func (b *Backlog[K]) Len() int {
 	return n
 }
 
-// Forget drops a key for all gates, for example since its object is gone; its cost
-// grows with the number of gates that have keys parked. It does not wait for a
-// requeue of the key that has begun. To leave the key of an object that
-// is gone parked is harmless: it is queued on resume, and nothing is found.
+// Forget drops a key for all gates, for example because its object is gone. It does
+// not wait for a requeue of the key that has begun. Its cost grows with the number
+// of gates that have parked keys. Forget is optional: the key of an object that is
+// gone is requeued after the resume, and the worker then finds nothing.
 func (b *Backlog[K]) Forget(key K) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,7 +179,7 @@ func (b *Backlog[K]) Forget(key K) {
 	}
 }
 
-// replay hands over the keys of a gate until none is left, or it closes.
+// replay requeues the keys of a gate until none is left, or the gate closes.
 func (b *Backlog[K]) replay(g *Gate) {
 	for {
 		key, ok := b.take(g)
@@ -189,25 +191,22 @@ func (b *Backlog[K]) replay(g *Gate) {
 }
 
 func (b *Backlog[K]) take(g *Gate) (key K, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.snap.Load().Paused {
-		return key, false // the next opening comes back to the rest
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if keys := b.parked[g]; keys != nil {
-		if key, ok = keys.take(); ok {
-			return key, true
+	g.admission.whileOpen(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if keys := b.parked[g]; keys != nil {
+			if key, ok = keys.take(); ok {
+				return
+			}
 		}
-	}
-	delete(b.parked, g)
-	delete(g.backlogs, b)
-	return key, false
+		delete(b.parked, g)
+		delete(g.backlogs, b)
+	})
+	return key, ok
 }
 
-// drop forgets the keys of a gate. It is called with the gate's mu held, as is
-// parkedFor.
+// drop forgets the keys of a gate. It is called with the lock of the gate's
+// admission held, as is parkedFor.
 func (b *Backlog[K]) drop(g *Gate) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,17 +222,22 @@ func (b *Backlog[K]) parkedFor(g *Gate) int {
 	return 0
 }
 
-// replay is the goroutine that hands over parked keys, until ctx ends.
-func (h *Hub) replay(ctx context.Context) {
-	h.replays.each(ctx, func(g *Gate) {
-		g.mu.Lock()
-		backlogs := make([]parker, 0, len(g.backlogs))
-		for b := range g.backlogs {
-			backlogs = append(backlogs, b)
-		}
-		g.mu.Unlock()
-		for _, b := range backlogs {
-			b.replay(g)
-		}
-	})
+// replay requeues the parked keys of the gate.
+func (g *Gate) replay() {
+	g.admission.mu.Lock()
+	backlogs := slices.Collect(maps.Keys(g.backlogs))
+	g.admission.mu.Unlock()
+	for _, b := range backlogs {
+		b.replay(g)
+	}
+}
+
+// dropParked forgets the parked keys of the gate, which will not open again.
+func (g *Gate) dropParked() {
+	g.admission.mu.Lock()
+	defer g.admission.mu.Unlock()
+	for b := range g.backlogs {
+		b.drop(g)
+	}
+	g.backlogs = nil
 }

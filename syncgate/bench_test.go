@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 
 	tu "github.com/clusternet/syncgate/internal/testutil"
 	"github.com/clusternet/syncgate/syncgate"
@@ -163,6 +164,54 @@ func BenchmarkFlip(b *testing.B) {
 		if gate.Paused() != (i%2 == 0) {
 			b.Fatal("not flipped")
 		}
+	}
+}
+
+// BenchmarkReplay replays 100,000 keys into a workqueue, beside adding them to one
+// without a backlog, and tells what a parked key costs beyond itself.
+func BenchmarkReplay(b *testing.B) {
+	const keys = 100_000
+	names := make([]string, keys)
+	for i := range names {
+		names[i] = fmt.Sprintf("namespace/description-%d", i)
+	}
+	b.Run("workqueue alone", func(b *testing.B) {
+		for range b.N {
+			queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+			for _, name := range names {
+				queue.Add(name)
+			}
+			queue.ShutDown()
+		}
+	})
+	b.Run("backlog", func(b *testing.B) { benchmarkReplay(b, names) })
+}
+
+func benchmarkReplay(b *testing.B, names []string) {
+	keys := len(names)
+	paused := cluster(tu.Paused(true))
+	open := tu.With(paused, tu.Paused(false))
+	hub, source := running(b, paused)
+	gate := hub.Gate(id)
+	for range b.N {
+		b.StopTimer()
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+		backlog := syncgate.NewBacklog(queue.Add)
+		before := heap()
+		for _, name := range names {
+			if parked, err := backlog.Do(context.Background(), gate, name, nothing); !parked || err != nil {
+				b.Fatal(parked, err)
+			}
+		}
+		b.ReportMetric(float64(heap()-before)/float64(keys), "bytes/key")
+		b.StartTimer()
+		source.Update(paused, open)
+		for backlog.Len() > 0 || queue.Len() < keys {
+			time.Sleep(100 * time.Microsecond)
+		}
+		b.StopTimer()
+		queue.ShutDown()
+		source.Update(open, paused)
 	}
 }
 

@@ -1,18 +1,17 @@
-// Package syncgate pauses the synchronisation of applications to one child
-// cluster of Clusternet, while what runs there keeps running and the connection
-// stays up.
+// Package syncgate pauses the synchronisation of applications to one child cluster
+// of Clusternet. Everything that runs there keeps running, and the connection stays
+// up.
 //
-// An operator sets spec.syncPaused on a ManagedCluster in the parent cluster, or
-// adds an annotation hold.clusters.clusternet.io/OWNER=REASON where the CRD does
-// not have the field. Whoever deploys to the cluster asks its [Gate] at each write:
-// an agent has the one gate of its own cluster ([New]), a hub has the gates of all
-// ([NewHub]). A scheduler, which must neither fill a paused cluster nor empty it, uses
-// package placement with the gates of a hub.
+// An operator sets spec.syncPaused on a ManagedCluster in the parent cluster, or adds
+// an annotation hold.clusters.clusternet.io/OWNER=REASON if the CRD does not have the
+// field. Each program that writes to the cluster asks its [Gate] before each write. An
+// agent has the one gate of its own cluster ([New]); a hub has the gates of all
+// clusters ([NewHub]). A scheduler uses package placement with the gates of a hub.
 //
 // # Usage
 //
-// Deploy inside of [Gate.Do]. It refuses when the gate is closed, and it is what
-// makes [Gate.WaitDrained] know that the last write has ended:
+// Write inside of [Gate.Do]. It refuses when the gate is closed, and it lets
+// [Gate.WaitDrained] know when the last write has ended:
 //
 //	err := gate.Do(ctx, func(ctx context.Context) error {
 //		return apply(ctx, object)
@@ -21,37 +20,42 @@
 //		// Keep the key and come back when the gate opens: see Backlog.
 //	}
 //
-// Work that is refused is the caller's to bring back. Do not return the refusal
-// from a reconciler, which would retry it with events and a growing backoff; do
-// not return nil and forget the key either, since informers don't deliver again.
-// A [Backlog] keeps the key and queues it when the gate opens. Then read the object
-// anew: it may have changed.
+// Bring refused work back yourself, or let a [Backlog] do it: it keeps the key and
+// requeues it when the gate opens. Do not return the refusal from a reconciler: it
+// would be retried with Events and a growing backoff. Do not forget the key either:
+// informers do not deliver it again.
+//
+// # Glossary
+//
+//	gate       says whether writes to one cluster may go on: open or closed
+//	hub        has the gates of all clusters that one informer follows
+//	hold       one reason why a cluster is paused: the field or an annotation
+//	holder     the owner of a hold; each holder releases its own
+//	operation  one Do with everything nested in it; in flight until all of it ends
+//	admission  the permission to start an operation; only an open gate gives it
+//	drained    the gate is closed and no operation is in flight
+//	backlog    the keys of refused work; to park a key is to put it there
+//	replay     the requeueing of parked keys after the gate has opened
+//
+// # Guarantees
+//
+// No operation starts at a closed gate. Whoever has seen a gate closed sees it closed
+// until it opens. A gate is closed until the state of its cluster is known. A flag or
+// a hold that can't be read closes it. See [Gate] for each situation.
+//
+// Two programs do not see a pause at the same moment: each follows the API server by a
+// watch of its own.
 //
 // # Concurrency
 //
-// Everything here may be called from any goroutine, and [Gate.Paused] is one
-// atomic load. No lock is held while a function of the caller runs, nor while
-// anything is logged. All callbacks of one Run run in one goroutine. Nothing starts
-// before Run and nothing is left after it.
-//
-// # What is guaranteed
-//
-// Once a gate is closed no operation starts, and whoever has seen it closed sees
-// it closed until it opens. A gate is closed until the state of the cluster is
-// known from a consistent read, and what can't be read never opens it. See [Gate]
-// for what happens when.
-//
-// What is not guaranteed: that two deployers see a pause in the same moment. Each
-// follows the API server by a watch of its own. How long a patch takes to close a
-// gate is how long a watch takes to show it; BenchmarkFlipVersusWatch in the
-// examples' e2e tests measures the two side by side.
+// Everything may be called from any goroutine. No lock is held while a function of the
+// caller runs, or while something is logged. One goroutine calls all callbacks of a
+// Run. Nothing starts before Run, and nothing is left after it.
 //
 // # Speed
 //
-// Run the benchmarks with
+// [Gate.Paused] costs one atomic load. Do costs two short locks and one allocation; a
+// refusal costs neither. Measure it with
 //
 //	go test -run '^$' -bench . -benchtime 300ms -count 7 github.com/clusternet/syncgate/syncgate
-//
-// Gate.Paused costs what a load of an atomic pointer costs. Do costs two locks
-// that nobody holds for long, and one allocation; a refusal costs neither.
 package syncgate

@@ -14,8 +14,11 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// running returns a hub that runs and has synced, in real time, for what a bubble
-// would slow down.
+// These tests check the gate under load, in real time, with operations and readers
+// that race the flips.
+
+// running returns a hub that runs and has synced with initial. It runs in real time,
+// since a bubble would be too slow for load tests and benchmarks.
 func running(tb testing.TB, initial ...any) (*syncgate.Hub, *tu.Source) {
 	tb.Helper()
 	source := tu.NewSource()
@@ -23,21 +26,10 @@ func running(tb testing.TB, initial ...any) (*syncgate.Hub, *tu.Source) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var run sync.WaitGroup
-	run.Add(1)
-	go func() {
-		defer run.Done()
-		if err := hub.Run(ctx); err != nil {
-			tb.Errorf("Run = %v", err)
-		}
-	}()
-	tb.Cleanup(func() { cancel(); run.Wait() })
-	for source.Handlers() == 0 {
-		// The first list must not be over before the hub can see it.
-		if err := ctx.Err(); err != nil {
-			tb.Fatal(err)
-		}
+	start(context.Background(), tb, hub.Run)
+	ctx := patience(tb)
+	if err := source.WaitForHandler(ctx); err != nil {
+		tb.Fatal(err)
 	}
 	source.Add(initial...)
 	source.Sync()
@@ -47,21 +39,12 @@ func running(tb testing.TB, initial ...any) (*syncgate.Hub, *tu.Source) {
 	return hub, source
 }
 
-// What a reader has seen closed admits nothing until it opens again, however the
-// flips race the operations.
-func TestFlipsUnderLoad(t *testing.T) {
-	obj := cluster()
-	hub, source := running(t, obj)
-	gate := hub.Gate(id)
-
-	// seen is odd while the flipping side has seen the gate closed and has not
-	// asked for its opening yet.
-	var seen, admitted, refused atomic.Int64
-	var told atomic.Int64
-	gate.OnChange(func(syncgate.Change) { told.Add(1) })
+// inParallel calls fn again and again in n goroutines. stop ends that and waits for
+// the calls.
+func inParallel(tb testing.TB, n int, fn func()) (stop func()) {
 	done := make(chan struct{})
 	var workers sync.WaitGroup
-	for range 8 {
+	for range n {
 		workers.Add(1)
 		go func() {
 			defer workers.Done()
@@ -70,92 +53,92 @@ func TestFlipsUnderLoad(t *testing.T) {
 				case <-done:
 					return
 				default:
-				}
-				before := seen.Load()
-				err := gate.Do(context.Background(), func(ctx context.Context) error {
-					if before%2 == 1 && seen.Load() == before {
-						t.Error("an operation began after the gate was seen closed")
-					}
-					return gate.Do(ctx, func(context.Context) error { return nil })
-				})
-				switch {
-				case err == nil:
-					admitted.Add(1)
-				case errors.Is(err, syncgate.ErrPaused):
-					refused.Add(1)
-				default:
-					t.Errorf("Do = %v", err)
+					fn()
 				}
 			}
 		}()
 	}
-	for i := range 1000 {
-		next := tu.With(obj, tu.Paused(i%2 == 0))
-		if i%2 == 1 {
-			seen.Add(1) // even: it is about to open
+	stop = sync.OnceFunc(func() { close(done); workers.Wait() })
+	tb.Cleanup(stop)
+	return stop
+}
+
+// A caller that has observed a closed gate starts no operation until the gate opens
+// again, however the flips race the operations.
+func TestFlipsUnderLoad(t *testing.T) {
+	obj := cluster()
+	hub, source := running(t, obj)
+	gate := hub.Gate(id)
+
+	// closed counts the flips that the test has observed. It is odd from when the
+	// gate was observed closed until just before it opens.
+	var closed, admitted, refused, notified atomic.Int64
+	gate.OnChange(func(syncgate.Change) { notified.Add(1) })
+	stop := inParallel(t, 8, func() {
+		before := closed.Load()
+		err := gate.Do(context.Background(), func(ctx context.Context) error {
+			if before%2 == 1 && closed.Load() == before {
+				t.Error("an operation started after the gate was observed closed")
+			}
+			return gate.Do(ctx, nothing)
+		})
+		switch {
+		case err == nil:
+			admitted.Add(1)
+		case errors.Is(err, syncgate.ErrPaused):
+			refused.Add(1)
+		default:
+			t.Errorf("Do = %v", err)
 		}
-		source.Update(obj, next)
-		obj = next
-		if i%2 == 0 {
-			if !gate.Paused() || !gate.State().Paused {
-				t.Fatal("open after the pause was processed")
-			}
-			seen.Add(1) // odd: seen closed
-			if err := gate.WaitDrained(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			if n := gate.InFlight(); n != 0 {
-				t.Fatalf("InFlight() = %d after WaitDrained", n)
-			}
-		} else if err := gate.WaitOpen(context.Background()); err != nil {
+	})
+	ctx := patience(t)
+	for range 500 {
+		source.Update(nil, tu.With(obj, tu.Paused(true)))
+		if !gate.Paused() || !gate.State().Paused {
+			t.Fatal("open after the pause was processed")
+		}
+		closed.Add(1)
+		if err := gate.WaitDrained(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n := gate.InFlight(); n != 0 {
+			t.Fatalf("InFlight() = %d after WaitDrained", n)
+		}
+		closed.Add(1)
+		source.Update(nil, tu.With(obj, tu.Paused(false)))
+		if err := gate.WaitOpen(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	close(done)
-	workers.Wait()
+	stop()
 	if gate.Paused() || gate.InFlight() != 0 {
-		t.Errorf("in the end Paused() = %v, InFlight() = %d; want the object's false, and 0", gate.Paused(), gate.InFlight())
+		t.Errorf("after the last resume Paused() = %v, InFlight() = %d; want false and 0", gate.Paused(), gate.InFlight())
 	}
-	t.Logf("admitted %d, refused %d, told %d", admitted.Load(), refused.Load(), told.Load())
+	t.Logf("admitted %d, refused %d, notified %d times", admitted.Load(), refused.Load(), notified.Load())
 }
 
-// Readers that look at Paused, State, and each other never see them disagree in
-// the direction that hurts.
+// Neither Paused nor State is open while the gate is known to be paused.
 func TestStateAndPausedAgreeUnderLoad(t *testing.T) {
 	obj := cluster()
 	hub, source := running(t, obj)
 	gate := hub.Gate(id)
-	var pausedBefore atomic.Bool // true only while the gate can't be open
-	done := make(chan struct{})
-	var readers sync.WaitGroup
-	for range 4 {
-		readers.Add(1)
-		go func() {
-			defer readers.Done()
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				if pausedBefore.Load() && (!gate.Paused() || !gate.State().Paused) && pausedBefore.Load() {
-					t.Error("open while it was known to be paused")
-				}
-			}
-		}()
+	var flips atomic.Int64 // odd only while the gate can't be open
+	stop := inParallel(t, 4, func() {
+		before := flips.Load()
+		if before%2 == 1 && (!gate.Paused() || !gate.State().Paused) && flips.Load() == before {
+			t.Error("open while it was known to be paused")
+		}
+	})
+	for range 1000 {
+		source.Update(nil, tu.With(obj, tu.Paused(true)))
+		flips.Add(1)
+		flips.Add(1)
+		source.Update(nil, tu.With(obj, tu.Paused(false)))
 	}
-	for i := range 2000 {
-		pausedBefore.Store(false)
-		next := tu.With(obj, tu.Paused(i%2 == 0))
-		source.Update(obj, next)
-		obj = next
-		pausedBefore.Store(i%2 == 0)
-	}
-	close(done)
-	readers.Wait()
+	stop()
 }
 
-func TestC1SyncedMeansThatEveryGateShowsIt(t *testing.T) {
+func TestSyncedMeansThatEveryGateIsDecided(t *testing.T) {
 	const clusters = 20_000
 	objects := make([]any, clusters)
 	for i := range objects {

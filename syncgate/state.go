@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// SyncPausedField is the field of a ManagedCluster that pauses it, and the
-	// Owner of the [Hold] that stands for it. It is boolean; absent is false.
+	// SyncPausedField is the boolean field of a ManagedCluster that pauses it, and
+	// the Owner of its [Hold]. Absent means false.
 	SyncPausedField = "spec.syncPaused"
 
-	// HoldPrefix begins the name of an annotation that holds a ManagedCluster.
-	// What follows is the owner of the hold, the value is the reason; a hold
-	// whose value is "false" is released. Owners hold independently.
+	// HoldPrefix is the prefix of an annotation that holds a ManagedCluster. The
+	// rest of the name is the owner of the hold, and the value is the reason. The
+	// value "false" releases the hold. Owners hold independently.
 	HoldPrefix = api.HoldPrefix
 )
 
@@ -26,15 +26,14 @@ const (
 type Phase int
 
 const (
-	// Unknown is that it is not known whether the cluster is paused. It is
-	// treated as paused, see [Options].
+	// Unknown: it is not known whether the cluster is paused. The gate is closed,
+	// see [Options].
 	Unknown Phase = iota
-	// Open is that nothing holds the cluster.
+	// Open: nothing holds the cluster.
 	Open
-	// Paused is that the cluster is held, or that what would tell so can't be
-	// read.
+	// Paused: something holds the cluster, or its flag or holds can't be read.
 	Paused
-	// Gone is that the ManagedCluster was deleted. The last decision holds.
+	// Gone: the ManagedCluster was deleted. The last decision stays.
 	Gone
 )
 
@@ -54,21 +53,21 @@ func (p Phase) String() string {
 	}
 }
 
-// The values of [State.Reason], after the Phase that they belong to.
+// The values of [State.Reason]. The comments begin with the Phase.
 const (
 	ReasonNotSynced       = "NotSynced"       // Unknown: the first list has not been processed.
-	ReasonNotFound        = "NotFound"        // Unknown: there has been no ManagedCluster with this ID.
+	ReasonNotFound        = "NotFound"        // Unknown: no ManagedCluster has had this ID.
 	ReasonStale           = "Stale"           // Unknown: the server was silent for Options.StaleAfter.
 	ReasonStopped         = "Stopped"         // Unknown: Run has ended.
 	ReasonSyncAllowed     = "SyncAllowed"     // Open.
 	ReasonSyncPaused      = "SyncPaused"      // Paused: spec.syncPaused is true.
-	ReasonHeld            = "Held"            // Paused: by annotations alone.
-	ReasonMalformed       = "Malformed"       // Paused: the flag or a hold is of the wrong type.
-	ReasonFieldNotVisible = "FieldNotVisible" // Paused: the informer's Go type, or a CRD put back, has no field for the flag.
+	ReasonHeld            = "Held"            // Paused: only annotations hold the cluster.
+	ReasonMalformed       = "Malformed"       // Paused: the flag or a hold has the wrong type.
+	ReasonFieldNotVisible = "FieldNotVisible" // Paused: the informer's Go type or the CRD has no field for the flag.
 	ReasonDeleted         = "Deleted"         // Gone.
 )
 
-// Mode is how applications reach a child cluster, see spec.syncMode of a
+// Mode says how applications reach a child cluster: spec.syncMode of its
 // ManagedCluster.
 type Mode string
 
@@ -81,11 +80,11 @@ const (
 
 // Hold is one reason why a cluster is paused.
 type Hold struct {
-	Owner  string // Who holds it; SyncPausedField for the field.
-	Reason string // Why, in the owner's words; empty for the field.
+	Owner  string // Who holds it. SyncPausedField: the field.
+	Reason string // Why, in the owner's words. Empty for the field.
 }
 
-// String returns the owner, and the reason where there is one.
+// String returns the owner, and the reason if there is one.
 func (h Hold) String() string {
 	if h.Reason == "" {
 		return h.Owner
@@ -93,48 +92,48 @@ func (h Hold) String() string {
 	return fmt.Sprintf("%s (%s)", h.Owner, h.Reason)
 }
 
-// State is what a gate knows of its cluster. A State is a copy: it does not
-// change, and changing it changes nothing.
+// State is what a gate knows of its cluster. It is a copy: the gate does not change
+// it later, and changes to it do not reach the gate.
 type State struct {
 	Phase   Phase
 	Paused  bool   // The decision.
 	Reason  string // One of the Reason constants.
 	Message string // For people: who holds the cluster and why, or what to do.
-	Holds   []Hold // Of all ManagedClusters with this ID; the field first, then by owner.
-	// Since is when this Phase and Reason were first observed here.
+	Holds   []Hold // Of all ManagedClusters with this ID: the field first, then by owner.
+	// Since is when this process first observed this Phase and Reason.
 	Since time.Time
 
-	// Of the ManagedCluster that decides: the paused one where several have
-	// this ID, else the first by namespace and name. Zero while there is none;
-	// kept when it is deleted.
+	// The fields from Object to AppPusher are those of the ManagedCluster that
+	// decides. If several have this ID, that is the paused one, or else the first
+	// by namespace and name. They are zero while there is none, and stay when it is
+	// deleted.
 	Object     types.NamespacedName
 	UID        types.UID
 	Generation int64
 	SyncMode   Mode
 	AppPusher  *bool // Nil: not reported yet.
 
-	// Selection is that of the informer; Auto where it has none, or is not
+	// Selection is that of the informer. Auto: the informer has none, or it is not
 	// known yet.
 	Selection informer.Selection
 }
 
-// Change is a new decision, or new holders of an old one.
+// Change is a new decision, or a decision with new holders.
 type Change struct {
 	ClusterID types.UID
 	Old, New  State
 }
 
-// Paused tells whether the gate is closed now and was open before. Without
-// FailOpen a gate is closed before it is known, so a cluster that was paused from
-// the start is told as a first Change whose New.Paused is true, not as one that is
-// Paused.
+// Paused reports whether the gate is closed now and was open before. It is false
+// for the first Change of a cluster that is paused from the start: without FailOpen
+// its gate was closed before. Use New.Paused there.
 func (c Change) Paused() bool { return c.New.Paused && !c.Old.Paused }
 
-// Resumed tells whether the gate is open now and was closed before.
+// Resumed reports whether the gate is open now and was closed before.
 func (c Change) Resumed() bool { return !c.New.Paused && c.Old.Paused }
 
-// sameDecision tells whether b tells readers of a nothing new. What a heartbeat
-// or an edit of another field changes is no part of it.
+// sameDecision reports whether b is the decision of a. Heartbeats and edits of other
+// fields change only what is not compared here.
 func sameDecision(a, b *State) bool {
 	return a.Phase == b.Phase && a.Paused == b.Paused && a.Reason == b.Reason &&
 		a.Object == b.Object && a.UID == b.UID && slices.Equal(a.Holds, b.Holds)

@@ -7,11 +7,12 @@ import (
 	_ "k8s.io/client-go/tools/cache" // has made the channel before init here
 )
 
-// neverExitWatch is what a reflector of older client-go waits for instead of a
-// resync: a channel made at program start. Waiting for a channel from outside,
-// no goroutine of a testing/synctest bubble counts as idle, so time would stand
-// still. A nil channel is waited for just as long, and in peace. Newer client-go
-// has no such variable; it then stays one of ours.
+// neverExitWatch makes reflectors of older client-go work in a testing/synctest
+// bubble. A reflector without a resync waits for this channel, which client-go
+// makes at program start, outside of the bubble. A goroutine that waits for such a
+// channel is not durably blocked, so time in the bubble would stand still. A nil
+// channel blocks for ever too, and durably. Newer client-go has no such variable;
+// then this is an unused variable of this package.
 //
 //go:linkname neverExitWatch k8s.io/client-go/tools/cache.neverExitWatch
 var neverExitWatch <-chan time.Time

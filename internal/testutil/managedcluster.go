@@ -1,6 +1,5 @@
-// Package testutil has what the tests of this module share: ManagedClusters to
-// order, an informer whose events the test makes, and an API server whose answers
-// the test decides.
+// Package testutil has what the tests of this module share: a builder of
+// ManagedClusters, a fake informer ([Source]) and a fake API server ([APIServer]).
 package testutil
 
 import (
@@ -16,8 +15,8 @@ import (
 // Option changes a ManagedCluster that is being built.
 type Option func(object map[string]any)
 
-// ManagedCluster returns one as an API server would serve it, with spec.clusterId
-// and the cluster-id label equal to clusterID. Its UID derives from its name.
+// ManagedCluster returns a ManagedCluster as an API server would serve it. Its
+// spec.clusterId and its cluster-id label are clusterID, its UID is "uid-"+name.
 func ManagedCluster(namespace, name, clusterID string, opts ...Option) *unstructured.Unstructured {
 	object := map[string]any{
 		"apiVersion": api.Resource.GroupVersion().String(),
@@ -49,7 +48,7 @@ func With(obj *unstructured.Unstructured, opts ...Option) *unstructured.Unstruct
 	return out
 }
 
-// Paused sets spec.syncPaused, to a value of any type.
+// Paused sets spec.syncPaused. The value may have any type.
 func Paused(value any) Option {
 	return func(object map[string]any) {
 		object["spec"].(map[string]any)["syncPaused"] = value
@@ -77,12 +76,12 @@ func Released(owner string) Option {
 	}
 }
 
-// Annotated sets an annotation, to a value of any type.
+// Annotated sets an annotation. The value may have any type.
 func Annotated(name string, value any) Option {
 	return func(object map[string]any) { sub(object, "metadata", "annotations")[name] = value }
 }
 
-// Labelled sets the cluster-id label; it is removed by "".
+// Labelled sets the cluster-id label; "" removes it.
 func Labelled(clusterID string) Option {
 	return func(object map[string]any) {
 		labels := sub(object, "metadata", "labels")
@@ -103,7 +102,7 @@ func ClusterID(clusterID string) Option {
 	return func(object map[string]any) { sub(object, "spec")["clusterId"] = clusterID }
 }
 
-// Heartbeat sets the status as an agent does.
+// Heartbeat sets the status as Clusternet's agent does.
 func Heartbeat(now time.Time) Option {
 	return func(object map[string]any) {
 		object["status"] = map[string]any{
@@ -123,8 +122,8 @@ func generation(object map[string]any) {
 	metadata["generation"] = n + 1
 }
 
-// sub returns the map at path and makes it where there is none. Maps on the way
-// are copied, since options may be applied to objects that share them.
+// sub returns the map at path, and creates it if it is missing. It copies the maps
+// on the path, since objects may share them.
 func sub(object map[string]any, path ...string) map[string]any {
 	for _, name := range path {
 		next, _ := object[name].(map[string]any)

@@ -1,19 +1,24 @@
 package testutil
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
 )
 
-// Source is a cache.SharedIndexInformer whose events the test makes. Each method
-// that makes one returns when the handlers have returned. It has no store.
+// Source is a fake cache.SharedIndexInformer whose events the test makes. Add,
+// Update and Delete return when all handlers have returned. It has no store, so a
+// handler gets only the events after it was added.
 type Source struct {
-	cache.SharedIndexInformer // nil: what is not overridden is not for use
+	cache.SharedIndexInformer // nil: other methods panic
 
-	mu       sync.Mutex
+	added chan struct{} // closed when the first handler was added
+
+	mu       sync.Mutex // guards the fields below
 	handlers map[*registration]cache.ResourceEventHandler
 	synced   bool
 	stopped  bool
@@ -21,13 +26,14 @@ type Source struct {
 	err      error
 }
 
-// registration has the methods of any client-go's, of which one is for use.
+// registration implements only HasSynced. It embeds the interface, since newer
+// versions of client-go add methods to it.
 type registration struct {
 	cache.ResourceEventHandlerRegistration
 	source *Source
 }
 
-// HasSynced tells whether the test has called Sync.
+// HasSynced returns whether the test has called Sync.
 func (r *registration) HasSynced() bool {
 	r.source.mu.Lock()
 	defer r.source.mu.Unlock()
@@ -36,10 +42,10 @@ func (r *registration) HasSynced() bool {
 
 // NewSource returns a source that has not synced.
 func NewSource() *Source {
-	return &Source{handlers: map[*registration]cache.ResourceEventHandler{}}
+	return &Source{added: make(chan struct{}), handlers: map[*registration]cache.ResourceEventHandler{}}
 }
 
-// AddEventHandler is that of cache.SharedIndexInformer.
+// AddEventHandler implements cache.SharedIndexInformer.
 func (s *Source) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,10 +54,26 @@ func (s *Source) AddEventHandler(handler cache.ResourceEventHandler) (cache.Reso
 	}
 	r := &registration{source: s}
 	s.handlers[r] = handler
+	select {
+	case <-s.added:
+	default:
+		close(s.added)
+	}
 	return r, nil
 }
 
-// RemoveEventHandler is that of cache.SharedIndexInformer.
+// WaitForHandler waits until the first handler was added. Outside of a bubble, call
+// it before the first Add: the handler would miss the object.
+func (s *Source) WaitForHandler(ctx context.Context) error {
+	select {
+	case <-s.added:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("source: wait for a handler: %w", context.Cause(ctx))
+	}
+}
+
+// RemoveEventHandler implements cache.SharedIndexInformer.
 func (s *Source) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,35 +81,35 @@ func (s *Source) RemoveEventHandler(handle cache.ResourceEventHandlerRegistratio
 	return nil
 }
 
-// IsStopped is that of cache.SharedIndexInformer.
+// IsStopped implements cache.SharedIndexInformer.
 func (s *Source) IsStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopped
 }
 
-// LastContact returns what SetContact set.
+// LastContact returns the time that SetContact set.
 func (s *Source) LastContact() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.contact
 }
 
-// SetContact sets when the server was last heard.
+// SetContact sets the time of the last contact with the server.
 func (s *Source) SetContact(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.contact = t
 }
 
-// Err returns what SetErr set.
+// Err returns the error that SetErr set.
 func (s *Source) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// SetErr sets what is wrong with the server.
+// SetErr sets the current error of the server; nil: none.
 func (s *Source) SetErr(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +123,7 @@ func (s *Source) Sync() {
 	s.synced = true
 }
 
-// Stop ends the informer: no handler can be added any more.
+// Stop ends the informer. After it no handler can be added.
 func (s *Source) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +137,8 @@ func (s *Source) Handlers() int {
 	return len(s.handlers)
 }
 
-// Handler returns the handler that was added, where there is one, for calls
-// without the source's own cost.
+// Handler returns one of the handlers, or nil. Benchmarks call it directly, without
+// the cost of the source.
 func (s *Source) Handler() cache.ResourceEventHandler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +148,7 @@ func (s *Source) Handler() cache.ResourceEventHandler {
 	return nil
 }
 
-// Add adds objects, as a part of the first list before Sync.
+// Add adds objects. Before Sync they are a part of the first list.
 func (s *Source) Add(objs ...any) {
 	for _, obj := range objs {
 		s.each(func(h cache.ResourceEventHandler, initial bool) { h.OnAdd(obj, initial) })
@@ -138,7 +160,7 @@ func (s *Source) Update(old, obj any) {
 	s.each(func(h cache.ResourceEventHandler, _ bool) { h.OnUpdate(old, obj) })
 }
 
-// Delete removes an object, or a tombstone of one.
+// Delete removes an object. obj may be a tombstone.
 func (s *Source) Delete(obj any) {
 	s.each(func(h cache.ResourceEventHandler, _ bool) { h.OnDelete(obj) })
 }

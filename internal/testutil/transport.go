@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// transport brings requests to an APIServer without a socket. As with one, a
-// request's context and the end of its body end the handler.
+// transport sends requests to an APIServer without a socket. As with a socket, the
+// handler ends when the context of the request ends or its body is closed.
 type transport struct{ server *APIServer }
 
 // RoundTrip implements http.RoundTripper.
@@ -37,11 +37,11 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}()
 	select {
 	case <-w.started:
-	case <-ctx.Done(): // also after the handler ended
+	case <-ctx.Done(): // the handler may have started a response before
 		select {
 		case <-w.started:
 		default:
-			// Without an error of the request, the server was closed.
+			// When the request has no error, the server was closed.
 			return nil, cmp.Or(req.Context().Err(), io.ErrUnexpectedEOF)
 		}
 	}
@@ -54,7 +54,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// closer is a response's body; closing it ends the handler.
+// closer is the body of a response. Close ends the handler.
 type closer struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -65,7 +65,7 @@ func (c closer) Close() error {
 	return c.PipeReader.Close()
 }
 
-// response is the handler's side of a request.
+// response is the ResponseWriter of a handler.
 type response struct {
 	header http.Header
 	pipe   *io.PipeWriter
@@ -95,11 +95,11 @@ func (w *response) start(code int, err error) {
 	})
 }
 
-// abort ends a request by an error of its connection.
+// abort ends a request with an error of its connection.
 func abort(w http.ResponseWriter, err error) {
 	if w, ok := w.(*response); ok {
 		w.start(0, err)
 		return
 	}
-	panic(http.ErrAbortHandler) // of a server with a socket
+	panic(http.ErrAbortHandler) // the server has a socket
 }

@@ -1,0 +1,38 @@
+package syncgate
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var (
+	// ErrPaused is in the error of an operation that a closed gate refused.
+	ErrPaused = errors.New("paused")
+
+	// ErrAlreadyRun is returned by a second call of Run. A new run needs a new
+	// Gate or Hub.
+	ErrAlreadyRun = errors.New("already run; make a new one for a new run")
+
+	// ErrDrivenByHub is returned by Run of a gate that belongs to a Hub.
+	ErrDrivenByHub = errors.New("this gate is driven by its Hub; call Run of the Hub")
+
+	// ErrStopped is in the error when Run has ended. The gate stays closed for ever.
+	ErrStopped = errors.New("stopped; make a new gate for a new run")
+)
+
+// refusal is the error of a closed gate. There is one for each snapshot, so that
+// refusing an operation allocates nothing.
+type refusal struct {
+	clusterID types.UID
+	state     *State
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("syncgate: cluster %s is paused (%s): %s", r.clusterID, r.state.Reason, r.state.Message)
+}
+
+func (r *refusal) Is(target error) bool {
+	return target == ErrPaused || target == ErrStopped && r.state.Reason == ReasonStopped
+}
