@@ -40,7 +40,7 @@ type fleet struct {
 
 // onFleet sets the fleet up, takes the tour, and leaves nothing behind.
 func onFleet(ctx context.Context, out *printer) (err error) {
-	out.step("starting a parent cluster and three children: four Kubernetes API servers with etcd, in processes of their own")
+	out.step("starting a parent cluster and three children: four Kubernetes API servers with etcd")
 	if err := localcluster.Build(ctx); err != nil { // the first time it takes longer than the set-up may
 		return err
 	}
