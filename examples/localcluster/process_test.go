@@ -228,7 +228,7 @@ func TestBusyMachine(t *testing.T) {
 	defer ended.Store(true)
 	for range 2 * runtime.NumCPU() {
 		group.Go(func() {
-			for !ended.Load() { //nolint:revive // it is meant to do nothing
+			for !ended.Load() {
 			}
 		})
 	}
