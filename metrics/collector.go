@@ -57,7 +57,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusternet/syncgate/internal/api"
@@ -161,7 +160,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		all.add(&state, inFlight, &stats, age)
 		if !c.totals {
-			collect(ch, g.ClusterID(), &state, inFlight, &stats, age)
+			collect(ch, string(g.ClusterID()), &state, inFlight, &stats, age)
 		}
 	}
 	all.collect(ch)
@@ -172,9 +171,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func collect(ch chan<- prometheus.Metric, clusterID types.UID, state *syncgate.State, inFlight int, stats *syncgate.Stats, age float64) {
+func collect(ch chan<- prometheus.Metric, clusterID string, state *syncgate.State, inFlight int, stats *syncgate.Stats, age float64) {
 	// The ID is what a caller of Hub.Gate gave. If it is not UTF-8, the scrape fails.
-	id := strings.ToValidUTF8(string(clusterID), "?")
+	id := strings.ToValidUTF8(clusterID, "?")
 	labels := []string{id, state.Object.Namespace, state.Object.Name}
 	gauge(ch, clusterPaused, number(state.Paused), labels...)
 	gauge(ch, clusterPhase, 1, append(labels[:3:3], state.Phase.String(), state.Reason)...)

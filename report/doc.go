@@ -22,7 +22,7 @@
 // has several ManagedClusters, each of them gets the condition.
 //
 // Unknown is not True, although nothing is deployed in this state either. Nobody can
-// know whether this is the pause that somebody waits for. The message says what to
+// know whether this is the pause that somebody waits for. The message names what to
 // correct.
 //
 // Nothing is written for a cluster that was never paused: ten thousand healthy

@@ -37,7 +37,7 @@ type fixture struct {
 	recorded recorder
 	stopHub  func()
 	stop     func()               // ends Run of the reporter, at once
-	cancel   func() time.Duration // the same, and tells how long it took
+	cancel   func() time.Duration // the same, and returns how long it took
 	ended    chan struct{}
 }
 

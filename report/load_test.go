@@ -41,8 +41,8 @@ func TestHealthyClustersCostNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer start(context.Background(), t, hub.Run)()
-		var asked atomic.Int64
-		f.report(hub, report.Options{Acknowledge: func(*syncgate.Gate) bool { asked.Add(1); return true }})
+		var calls atomic.Int64
+		f.report(hub, report.Options{Acknowledge: func(*syncgate.Gate) bool { calls.Add(1); return true }})
 		defer func() { f.stop() }()
 		for i := range 10_000 {
 			source.Add(tu.ManagedCluster(ns, fmt.Sprintf("c%05d", i), fmt.Sprintf("id-%05d", i)))
@@ -50,14 +50,14 @@ func TestHealthyClustersCostNothing(t *testing.T) {
 		source.Add(child())
 		source.Sync()
 		f.pass(time.Minute)
-		asked.Store(0)
+		calls.Store(0)
 		for i := range 10_000 {
 			obj := tu.ManagedCluster(ns, fmt.Sprintf("c%05d", i), fmt.Sprintf("id-%05d", i))
 			source.Update(obj, tu.With(obj, tu.Heartbeat(time.Now())))
 		}
 		f.pass(time.Minute)
 		f.wantRequests("for healthy clusters")
-		if n := asked.Load(); n != 0 {
+		if n := calls.Load(); n != 0 {
 			t.Errorf("calls of Acknowledge = %d for 10,000 heartbeats; want none", n)
 		}
 		source.Update(child(), child(tu.Paused(true)))

@@ -55,16 +55,16 @@ func TestTypedObjects(t *testing.T) {
 		f.wantEvents()
 		f.wantRequests("at the start", get, put)
 
-		seen := *typed
-		seen.Status.Conditions = []metav1.Condition{{
+		reported := *typed
+		reported.Status.Conditions = []metav1.Condition{{
 			Type: "SyncPaused", Status: "Unknown", Reason: c["reason"].(string), Message: c["message"].(string), ObservedGeneration: 1,
 			LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Second)),
 		}}
-		source.Update(typed, &seen)
+		source.Update(typed, &reported)
 		f.pass(time.Second)
 		f.requests()
-		source.Update(&seen, &seen)
-		source.Update(&seen, typed) // somebody dropped it
+		source.Update(&reported, &reported)
+		source.Update(&reported, typed) // somebody dropped it
 		f.server.Update(child())
 		f.pass(time.Second)
 		if got := f.condition("child"); got["status"] != "Unknown" {
@@ -117,13 +117,13 @@ func TestLabelOfTypedObjects(t *testing.T) {
 
 // For unstructured objects the gate reads the spec only, so the label does not count.
 func TestLabelIsNoClusterID(t *testing.T) {
-	var asked atomic.Int64
-	count := func(*syncgate.Gate) bool { asked.Add(1); return true }
+	var calls atomic.Int64
+	count := func(*syncgate.Gate) bool { calls.Add(1); return true }
 	stray := tu.ManagedCluster(ns, "stray", id, func(object map[string]any) { delete(object["spec"].(map[string]any), "clusterId") })
 	inBubble(t, report.Options{Acknowledge: count}, append(one(), stray), func(t *testing.T, f *fixture) {
-		asked.Store(0)
+		calls.Store(0)
 		f.pass(time.Hour)
-		if n := asked.Load(); n != 0 {
+		if n := calls.Load(); n != 0 {
 			t.Errorf("calls of Acknowledge in an hour = %d; want none", n)
 		}
 		f.change("child", tu.Paused(true))

@@ -138,8 +138,8 @@ func TestMalformed(t *testing.T) {
 
 func TestAllDuplicatesHaveIt(t *testing.T) {
 	objs := []*unstructured.Unstructured{child(), tu.ManagedCluster(ns, "double", id), tu.ManagedCluster(ns, "other", "another")}
-	var asked atomic.Int64
-	count := func(*syncgate.Gate) bool { asked.Add(1); return true }
+	var calls atomic.Int64
+	count := func(*syncgate.Gate) bool { calls.Add(1); return true }
 	inBubble(t, report.Options{Acknowledge: count}, objs, func(_ *testing.T, f *fixture) {
 		f.change("double", tu.Paused(true))
 		f.wants("child", "True Paused 1: held by spec.syncPaused, see ManagedCluster "+ns+"/double; nothing is in flight")
@@ -156,9 +156,9 @@ func TestAllDuplicatesHaveIt(t *testing.T) {
 		f.pass(time.Second)
 		f.wants("child", "False Syncing 2: nothing holds the cluster")
 		f.pass(10 * time.Second) // the last one was for a closed gate
-		asked.Store(0)
+		calls.Store(0)
 		f.pass(time.Hour)
-		if n := asked.Load(); n != 0 {
+		if n := calls.Load(); n != 0 {
 			f.Errorf("calls of Acknowledge = %d in an hour in which nothing happens; want none", n)
 		}
 	})

@@ -47,7 +47,7 @@ func (s *snapshot) decided() bool {
 }
 
 // covers reports whether the snapshot takes in the hold annotations of these entries,
-// which are all of the cluster. Edits of the flag are told apart by generations. What
+// which are all of the cluster. Edits of the flag change the generation. What
 // cannot be read is not compared.
 func (s *snapshot) covers(entries []entry) bool {
 	if s.unreadable() {

@@ -142,7 +142,7 @@ func TestHeartbeatBetweenReadAndWrite(t *testing.T) {
 	})
 }
 
-// What we wrote is undone before we have the answer.
+// A write is undone before its response arrives.
 func TestUndoneBeforeTheAnswer(t *testing.T) {
 	inBubble(t, report.Options{}, one(), func(_ *testing.T, f *fixture) {
 		var writes atomic.Int64
