@@ -66,7 +66,7 @@ func onStage(ctx context.Context, out *printer, play func(context.Context, *stag
 	if err != nil {
 		return err
 	}
-	reporter, err := report.New(client, gate, report.Options{Component: "quickstart"})
+	reporter, err := report.New(client, gate, report.Options{})
 	if err != nil {
 		return err
 	}
