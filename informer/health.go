@@ -15,14 +15,10 @@ import (
 const answerTimeout = 30 * time.Second
 
 var (
-	errNotRun = errors.New("not run yet; call Run of the *Informer, or of the Gate or Hub that it belongs to")
-
-	errNoAnswer = errors.New("the server has not answered the first request yet")
-
-	errSilent = errors.New("the server has not answered a request for over thirty seconds")
-
-	errNoWatch = errors.New("the connection timed out or was closed (EOF, reset) before the watch began")
-
+	errNotRun     = errors.New("not run yet; call Run of the *Informer, or of the Gate or Hub that it belongs to")
+	errNoAnswer   = errors.New("the server has not answered the first request yet")
+	errSilent     = errors.New("the server has not answered a request for over thirty seconds")
+	errNoWatch    = errors.New("the connection timed out or was closed (EOF, reset) before the watch began")
 	errNoBookmark = errors.New("the server has not sent the bookmark that ends the initial events of a WatchList; " +
 		"after ten silent seconds LIST and WATCH are used instead")
 )
@@ -50,7 +46,10 @@ func (s *source) recordFailure(err error) {
 		s.mu.Unlock()
 		return
 	}
-	s.fault = withoutURL(err)
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		err = wrapped.Err // without the URL, which is long and says no more than what
+	}
+	s.fault = err
 	err = s.errLocked()
 	s.mu.Unlock()
 	level := 4
@@ -58,15 +57,6 @@ func (s *source) recordFailure(err error) {
 		level = 2
 	}
 	klog.FromContext(ctx).V(level).Info("ManagedClusters can't be read; the last known state holds", "which", s.what, "err", err)
-}
-
-// withoutURL removes the URL of the request, which is long and says no more than
-// source.what.
-func withoutURL(err error) error {
-	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-		return wrapped.Err
-	}
-	return err
 }
 
 // isPending reports whether err says only that an answer is still to come.
@@ -105,27 +95,15 @@ func (s *source) errLocked() error {
 }
 
 func (s *source) advice(err error) string {
-	grant := fmt.Sprintf("%s %s", Resource.GroupResource(), s.where)
 	switch {
 	case apierrors.IsForbidden(err):
-		return "; allow this client to list and watch " + grant
+		return fmt.Sprintf("; allow this client to list and watch %s %s", Resource.GroupResource(), s.where)
 	case apierrors.IsUnauthorized(err):
 		return "; renew the credentials of this client"
 	case apierrors.IsNotFound(err):
 		return "; install Clusternet's CRDs in the parent cluster"
 	case notSelectable(err):
 		return "; declare .spec.clusterId in selectableFields of the CRD, or use Selection Auto or ByLabel"
-	default:
-		return ""
 	}
-}
-
-// logger returns the logger of Run's context.
-func (s *source) logger() klog.Logger {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx == nil {
-		return klog.Background()
-	}
-	return klog.FromContext(s.ctx)
+	return ""
 }

@@ -27,16 +27,12 @@
 // # Upgrades of the CRD
 //
 // A changed CRD ends its watches about a second after the change. Until then the
-// server sends objects under the old schema, without the fields that are new. When a
-// watch ends before its time and something was read in the last five seconds, the
-// informer therefore lists the objects once more. If one of them has changed its
-// content but not its resourceVersion, the informer relists. There is at most one
-// such list at a time, and at most one in ten seconds.
-//
-// Two cases remain, until the object changes or the informer relists. An initial
-// list is answered under the old schema and the watch after it is opened under the
-// new one. Or there are several API servers, and the extra list is answered by one
-// that has not noticed the change yet.
+// server sends objects without the fields that are new. So when a watch ends before
+// its time, soon after a read, the informer lists the objects once more, and relists
+// if what it has was read under the old schema. There is one such list at a time, at
+// most one in ten seconds. It can miss a pause until the object changes or the
+// informer relists: where the change comes between an initial list and its watch, and
+// where one of several API servers has not noticed the change yet.
 package informer
 
 import (
@@ -53,6 +49,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
@@ -105,15 +102,14 @@ func ForCluster(client dynamic.Interface, namespace string, clusterID types.UID,
 	if opts.Selection < Auto || opts.Selection > ByLabel {
 		return nil, fmt.Errorf("informer: for a cluster: unknown %v; use Auto, ByField or ByLabel", opts.Selection)
 	}
-	return newInformer(&source{
+	return newInformer(client, &source{
 		resource:  client.Resource(Resource).Namespace(namespace),
 		what:      fmt.Sprintf("ManagedClusters of cluster %s in namespace %s", clusterID, namespace),
 		where:     "in namespace " + namespace,
 		byField:   fields.OneTermEqualSelector(api.ClusterIDField, string(clusterID)).String(),
 		byLabel:   labels.Set{api.ClusterIDLabel: string(clusterID)}.String(),
 		requested: opts.Selection,
-		noStreams: noStreams(client),
-	})
+	}), nil
 }
 
 // ForHub returns an informer over the ManagedClusters of all namespaces. It does
@@ -128,12 +124,11 @@ func ForHub(client dynamic.Interface, opts Options) (*Informer, error) {
 	if opts.Selection != Auto {
 		return nil, fmt.Errorf("informer: for a hub: Selection is %v, but a hub selects every cluster; leave it unset", opts.Selection)
 	}
-	return newInformer(&source{
-		resource:  client.Resource(Resource),
-		what:      "ManagedClusters in all namespaces",
-		where:     "in all namespaces",
-		noStreams: noStreams(client),
-	})
+	return newInformer(client, &source{
+		resource: client.Resource(Resource),
+		what:     "ManagedClusters in all namespaces",
+		where:    "in all namespaces",
+	}), nil
 }
 
 func checkClient(client dynamic.Interface) error {
@@ -143,46 +138,27 @@ func checkClient(client dynamic.Interface) error {
 	return nil
 }
 
-// noStreams reports whether client is a fake that has no WatchList. An informer of
-// client-go 0.35 and later would wait for its bookmark for ever.
-func noStreams(client dynamic.Interface) bool {
-	c, ok := client.(interface{ IsWatchListSemanticsUnSupported() bool })
-	return ok && c.IsWatchListSemanticsUnSupported()
-}
-
-func newInformer(src *source) (*Informer, error) {
+func newInformer(client dynamic.Interface, src *source) *Informer {
+	// A fake client has no WatchList. An informer of client-go 0.35 and later would
+	// wait for its bookmark for ever.
+	if c, ok := client.(interface{ IsWatchListSemanticsUnSupported() bool }); ok {
+		src.noStreams = c.IsWatchListSemanticsUnSupported()
+	}
 	inf := cache.NewSharedIndexInformerWithOptions(src, &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{
 		Indexers:          cache.Indexers{},
 		ObjectDescription: Resource.String(),
 	})
 	// The source logs a fault once; client-go's own handler logs even an ordinary
 	// stop as an error.
-	if err := inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
-		src.logger().V(4).Info("Reading ManagedClusters again", "why", err)
-	}); err != nil {
-		return nil, fmt.Errorf("informer: set the watch error handler: %w", err)
-	}
-	return &Informer{SharedIndexInformer: inf, source: src}, nil
+	_ = inf.SetWatchErrorHandler(func(*cache.Reflector, error) {}) // fails only after the start
+	return &Informer{SharedIndexInformer: inf, source: src}
 }
 
 // Run runs the informer until stop is closed. It returns when all its requests have
 // ended, but at most a second after stop was closed: client-go 0.32 sleeps for the
 // Retry-After of a server before it ends a request. A second call returns at once,
 // also after the end.
-func (i *Informer) Run(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-stop:
-			cancel()
-		case <-ended:
-		}
-	}()
-	i.RunWithContext(ctx)
-}
+func (i *Informer) Run(stop <-chan struct{}) { i.RunWithContext(wait.ContextForChannel(stop)) }
 
 // RunWithContext is Run with a context, which also carries the logger.
 func (i *Informer) RunWithContext(ctx context.Context) {
@@ -204,9 +180,8 @@ func (i *Informer) RunWithContext(ctx context.Context) {
 // Selection returns the selection in force: ByField or ByLabel, and Auto while
 // the server has not decided it. For a hub it is always Auto.
 func (i *Informer) Selection() Selection {
-	i.source.mu.Lock()
-	defer i.source.mu.Unlock()
-	return i.source.inForce
+	sel, _, _ := i.source.state()
+	return sel
 }
 
 // LastContact returns the time of the last contact with the server: a complete list,

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
@@ -17,11 +19,11 @@ import (
 // next watch repeats none of them. The rule that finds a pause in such a field:
 //
 //  1. What was read in the five seconds before a watch ended early is in doubt.
-//  2. A list beside the next watch rechecks it: one at a time, one in ten seconds.
+//  2. A list beside the next watch rechecks it: one at a time, ten seconds apart.
 //  3. The same resourceVersion with other content was read under the old schema:
 //     the informer relists.
-//  4. Another resourceVersion, or none: the object has changed since, and the next
-//     watch sends that change under the new schema.
+//  4. Another resourceVersion, or no object: it has changed or gone since, and the
+//     next watch sends that under the new schema.
 //  5. Doubt ends with a recheck that succeeds, or when an initial read begins.
 //
 // On 4: the next watch begins at the last resourceVersion that was passed on. Doubt
@@ -34,21 +36,19 @@ import (
 const (
 	doubtPeriod     = 5 * time.Second
 	recheckInterval = 10 * time.Second
-	// recheckTimeout is what an API server takes for a list by default, at most.
-	recheckTimeout = time.Minute
+	recheckTimeout  = time.Minute // an API server's own limit for a list, by default
 )
-
-const staleReason = "objects were read under an old schema of the CRD"
 
 // history has what was read since an initial read began, as far as a recheck may need
 // it. The reflector never goes on from before an initial read, so each begins a new
-// history. The mutex of the source guards it, but for stale itself.
+// history. The mutex of the source guards recent, doubtful and fault.
 type history struct {
-	recent []read // those of the last doubtPeriod, and older ones still to be removed
+	recent []read // of the last doubtPeriod, and older ones until the next read
 	// doubtful has the latest read of each object that a recheck has to confirm.
-	doubtful map[string]*unstructured.Unstructured
+	doubtful map[cache.ObjectName]*unstructured.Unstructured
 	fault    error         // of the last recheck
-	stale    chan struct{} // closed when the informer has to relist
+	stale    chan struct{} // closed by setStale: the informer has to relist
+	setStale func()
 }
 
 type read struct {
@@ -57,53 +57,38 @@ type read struct {
 }
 
 func newHistory() *history {
-	return &history{doubtful: map[string]*unstructured.Unstructured{}, stale: make(chan struct{})}
-}
-
-func (h *history) isStale() bool {
-	select {
-	case <-h.stale:
-		return true
-	default:
-		return false
+	stale := make(chan struct{})
+	return &history{
+		doubtful: map[cache.ObjectName]*unstructured.Unstructured{},
+		stale:    stale, setStale: sync.OnceFunc(func() { close(stale) }),
 	}
 }
 
-func (h *history) rememberLocked(obj *unstructured.Unstructured) {
-	now := time.Now()
-	h.recent = append(h.recent, read{now, obj})
-	h.pruneLocked(now)
-}
-
-func (h *history) pruneLocked(now time.Time) {
-	for len(h.recent) > 0 && now.Sub(h.recent[0].at) > doubtPeriod {
-		h.recent[0] = read{} // append copies the rest some day; free the object now
+func (s *source) remember(h *history, obj *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.recent = append(h.recent, read{time.Now(), obj})
+	for len(h.recent) > 0 && time.Since(h.recent[0].at) > doubtPeriod {
+		h.recent[0] = read{} // release the object before append replaces the array
 		h.recent = h.recent[1:]
 	}
 }
 
-func (s *source) currentHistory() *history {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.history
-}
-
 // recordWatchEnd puts in doubt what was read recently, if the watch ended early.
-// Those reads stay recent: a recheck may be answered under the old schema as well,
-// if the CRD has ended another watch than this one.
+// Those reads stay recent: a watch may end for another reason just before the CRD
+// change ends the next one, and then the first recheck is under the old schema too.
 func (s *source) recordWatchEnd(h *history, early bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.pruneLocked(time.Now())
-	if early {
-		for _, r := range h.recent {
-			h.doubtful[keyOf(r.obj)] = r.obj
+	for _, r := range h.recent {
+		if early && time.Since(r.at) <= doubtPeriod {
+			h.doubtful[cache.MetaObjectToName(r.obj)] = r.obj
 		}
 	}
 }
 
-// startRecheck starts the goroutine that rechecks, if anything is in doubt. At most
-// one runs at a time. It belongs to Run, and outlives the watch that starts it.
+// startRecheck starts a goroutine that rechecks, if anything is in doubt. It belongs
+// to Run, outlives the watch that starts it, and is the only one of the informer.
 func (s *source) startRecheck(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,67 +100,48 @@ func (s *source) startRecheck(ctx context.Context) {
 	go func() {
 		defer s.requests.Done()
 		for s.recheck(ctx) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(recheckInterval):
+			}
 		}
 	}()
 }
 
-// recheck makes one recheck when it is due. It returns false when nothing is in doubt
-// or ctx has ended.
+// recheck makes one recheck. It returns false when nothing is in doubt.
 func (s *source) recheck(ctx context.Context) bool {
 	s.mu.Lock()
-	due := s.nextRecheck
-	s.rechecking = len(s.history.doubtful) > 0
-	again := s.rechecking
+	h, doubtful := s.history, s.history.doubtful
+	h.doubtful = map[cache.ObjectName]*unstructured.Unstructured{} // of watches that end from now on
+	s.rechecking = len(doubtful) > 0
 	s.mu.Unlock()
-	if !again {
+	if len(doubtful) == 0 {
 		return false
 	}
-	timer := time.NewTimer(time.Until(due))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	}
-	s.mu.Lock()
-	h := s.history
-	doubtful := h.doubtful
-	h.doubtful = map[string]*unstructured.Unstructured{} // of watches that end from now on
-	if len(doubtful) > 0 {
-		s.nextRecheck = time.Now().Add(recheckInterval)
-	}
-	s.mu.Unlock()
-	if len(doubtful) == 0 { // an initial read has begun meanwhile
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	sel, _, _ := s.state()
+	timeout, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
-	list, err := s.list(ctx, s.withSelector(metav1.ListOptions{Limit: noStream}, s.currentSelection()))
-	s.recordRecheck(ctx, h, doubtful, list, err)
-	return true
-}
-
-func (s *source) recordRecheck(ctx context.Context, h *history, doubtful map[string]*unstructured.Unstructured, list *unstructured.UnstructuredList, err error) {
+	list, err := s.list(timeout, s.withSelector(metav1.ListOptions{Limit: noStream}, sel))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
-		h.fault = fmt.Errorf("recheck after a watch ended early: %w", withoutURL(err))
-		maps.Copy(doubtful, h.doubtful) // the later reads win
-		h.doubtful = doubtful
-		klog.FromContext(ctx).V(4).Info("ManagedClusters can't be rechecked; trying again", "which", s.what, "err", h.fault)
-		return
+	if ctx.Err() != nil { // the end of Run is no fault
+		return false
 	}
 	h.fault = nil
+	if err != nil {
+		h.fault = fmt.Errorf("recheck after a watch ended early: %w", err)
+		klog.FromContext(ctx).V(4).Info("ManagedClusters can't be rechecked; trying again", "which", s.what, "err", err)
+		maps.Copy(doubtful, h.doubtful) // the later reads win
+		h.doubtful = doubtful
+		return true
+	}
 	for i := range list.Items {
 		obj := &list.Items[i]
-		before := doubtful[keyOf(obj)]
+		before := doubtful[cache.MetaObjectToName(obj)]
 		if before != nil && before.GetResourceVersion() == obj.GetResourceVersion() && !reflect.DeepEqual(before.Object, trim(obj).Object) {
-			if !h.isStale() {
-				close(h.stale)
-			}
-			return
+			h.setStale()
 		}
 	}
+	return true
 }
-
-func keyOf(obj metav1.Object) string { return obj.GetNamespace() + "/" + obj.GetName() }

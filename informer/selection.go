@@ -28,16 +28,10 @@ const (
 
 // String returns the name of s.
 func (s Selection) String() string {
-	switch s {
-	case Auto:
-		return "Auto"
-	case ByField:
-		return "ByField"
-	case ByLabel:
-		return "ByLabel"
-	default:
-		return fmt.Sprintf("Selection(%d)", int(s))
+	if names := [...]string{"Auto", "ByField", "ByLabel"}; s >= 0 && int(s) < len(names) {
+		return names[s]
 	}
+	return fmt.Sprintf("Selection(%d)", int(s))
 }
 
 // withSelector returns opts with the selector of sel.
@@ -47,7 +41,7 @@ func (s *source) withSelector(opts metav1.ListOptions, sel Selection) metav1.Lis
 		opts.FieldSelector = s.byField
 	case ByLabel:
 		opts.LabelSelector = s.byLabel
-	case Auto: // a hub selects every cluster
+	default: // a hub selects every cluster
 	}
 	return opts
 }
@@ -58,7 +52,6 @@ func (s *source) withSelector(opts metav1.ListOptions, sel Selection) metav1.Lis
 func (s *source) initialRead(read func(Selection) error) error {
 	s.mu.Lock()
 	s.history = newHistory()
-	s.justProbed = false
 	s.mu.Unlock()
 	sel := s.requested
 	if sel == Auto && s.byField != "" {
@@ -74,15 +67,10 @@ func (s *source) initialRead(read func(Selection) error) error {
 	}
 	s.mu.Lock()
 	before, ctx := s.inForce, s.ctx
-	s.inForce = sel
+	s.inForce, s.justProbed = sel, true
 	s.mu.Unlock()
-	if before != sel {
-		log := klog.FromContext(ctx).V(2)
-		if sel == ByLabel && s.requested == Auto {
-			log.Info("Selecting ManagedClusters by label: spec.clusterId is not a selectable field of the CRD", "which", s.what)
-		} else {
-			log.Info("Selecting ManagedClusters", "which", s.what, "selection", sel)
-		}
+	if before != sel { // under Auto, ByLabel means that the field is not selectable
+		klog.FromContext(ctx).V(2).Info("Selecting ManagedClusters", "which", s.what, "selection", sel, "requested", s.requested)
 	}
 	return nil
 }
@@ -103,15 +91,9 @@ func (s *source) probeField(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if _, err := s.list(ctx, s.withSelector(metav1.ListOptions{Limit: 1}, ByField)); err == nil {
-		return s.relist("spec.clusterId is now a selectable field of the CRD")
+		return relist(ctx, "spec.clusterId is now a selectable field of the CRD")
 	}
 	return nil // not selectable yet, or a fault that the watch will meet too
-}
-
-func (s *source) currentSelection() Selection {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.inForce
 }
 
 // notSelectable reports whether err is the API server's answer to a field selector

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // noStream is a limit so high that it has no effect. Without a limit, the dynamic
@@ -24,10 +25,6 @@ const noStream = math.MaxInt32
 
 // stopTimeout is how long the end of Run waits for requests that do not heed it.
 const stopTimeout = time.Second
-
-// emptyWatch is the type that client-go's REST layer returns when a connection timed
-// out or was closed before the answer.
-var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
 
 // source lists and watches for the reflector of the informer. It chooses the
 // selection, makes each initial read consistent, trims objects, and records contact:
@@ -59,9 +56,8 @@ type source struct {
 	listOnly bool
 	// history has what was read since the last initial read began.
 	history *history
-	// rechecking: a goroutine that rechecks is running.
-	rechecking  bool
-	nextRecheck time.Time // not before
+	// rechecking: the goroutine of startRecheck is running.
+	rechecking bool
 }
 
 var _ cache.ListerWatcher = (*source)(nil)
@@ -88,11 +84,9 @@ func (s *source) wait() {
 		defer close(done)
 		s.requests.Wait()
 	}()
-	timeout := time.NewTimer(stopTimeout)
-	defer timeout.Stop()
 	select {
 	case <-done:
-	case <-timeout.C:
+	case <-time.After(stopTimeout):
 	}
 }
 
@@ -161,10 +155,11 @@ func (s *source) List(opts metav1.ListOptions) (runtime.Object, error) {
 		return err
 	}
 	if opts.Continue != "" { // the next page goes on with the selection of the first
-		err = get(s.currentSelection())
+		sel, _, _ := s.state()
+		err = get(sel)
 	} else {
 		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
-		if opts.Limit == 0 && s.isListOnly() {
+		if _, _, listOnly := s.state(); listOnly && opts.Limit == 0 {
 			opts.Limit = noStream
 		}
 		err = s.initialRead(get)
@@ -173,14 +168,12 @@ func (s *source) List(opts metav1.ListOptions) (runtime.Object, error) {
 		s.recordFailure(err)
 		return nil, err
 	}
-	s.mu.Lock()
-	s.justProbed = true
+	_, history, _ := s.state()
 	for i := range page.Items {
 		obj := trim(&page.Items[i])
 		page.Items[i].Object = obj.Object // the memory that the store will keep
-		s.history.rememberLocked(obj)
+		s.remember(history, obj)
 	}
-	s.mu.Unlock()
 	if page.GetContinue() == "" { // the state is complete with the last page
 		s.recordSuccess(true)
 	}
@@ -188,20 +181,16 @@ func (s *source) List(opts metav1.ListOptions) (runtime.Object, error) {
 }
 
 // Watch is that of cache.Watcher. See observedWatch.
-func (s *source) Watch(opts metav1.ListOptions) (watch.Interface, error) {
+func (s *source) Watch(opts metav1.ListOptions) (_ watch.Interface, err error) {
 	ctx, err := s.begin()
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.watch(ctx, opts)
-	if err != nil {
-		s.requests.Done()
-		return nil, err
-	}
-	return w, nil // the end of the watch is the end of the request
-}
-
-func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	defer func() {
+		if err != nil { // otherwise the end of the watch is the end of the request
+			s.requests.Done()
+		}
+	}()
 	var due time.Time // when the server ends the watch
 	if opts.TimeoutSeconds != nil {
 		due = time.Now().Add(time.Duration(*opts.TimeoutSeconds) * time.Second)
@@ -211,7 +200,9 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		w, err = request(ctx, s, func() (watch.Interface, error) {
 			return s.resource.Watch(ctx, s.withSelector(opts, sel))
 		}, watch.Interface.Stop)
-		if err == nil && reflect.TypeOf(w) == emptyWatch {
+		// client-go's REST layer returns an empty watch for a connection that timed
+		// out or was closed before the answer.
+		if err == nil && reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
 			return errNoWatch
 		}
 		return err
@@ -222,17 +213,15 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		}
 		return s.observe(ctx, w, due, true), nil
 	}
-	if s.currentHistory().isStale() {
-		return nil, s.relist(staleReason)
-	}
 	if err := s.probeField(ctx); err != nil {
 		return nil, err
 	}
-	if err := get(s.currentSelection()); err != nil {
+	sel, history, _ := s.state()
+	if err := get(sel); err != nil {
 		if notSelectable(err) && s.requested == Auto {
-			return nil, s.relist("spec.clusterId is no longer a selectable field of the CRD")
+			return nil, relist(ctx, "spec.clusterId is no longer a selectable field of the CRD")
 		}
-		s.recordWatchEnd(s.currentHistory(), true)
+		s.recordWatchEnd(history, true)
 		s.recordFailure(err)
 		return nil, err
 	}
@@ -243,7 +232,7 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 
 // openWatchList opens a WatchList by get, which uses opts.
 func (s *source) openWatchList(opts *metav1.ListOptions, get func(Selection) error) error {
-	if s.isListOnly() {
+	if _, _, listOnly := s.state(); listOnly {
 		return errNoBookmark
 	}
 	opts.ResourceVersion = ""
@@ -255,19 +244,20 @@ func (s *source) openWatchList(opts *metav1.ListOptions, get func(Selection) err
 		return errors.New(err.Error())
 	}
 	s.mu.Lock()
-	s.fault = errNoBookmark
+	s.fault, s.justProbed = errNoBookmark, false
 	s.mu.Unlock()
 	return nil
 }
 
 // relist returns the answer to a watch that makes the reflector list again.
-func (s *source) relist(why string) *apierrors.StatusError {
-	s.logger().V(4).Info("Listing ManagedClusters again", "which", s.what, "why", why)
+func relist(ctx context.Context, why string) *apierrors.StatusError {
+	klog.FromContext(ctx).V(4).Info("Listing ManagedClusters again", "why", why)
 	return apierrors.NewResourceExpired(why)
 }
 
-func (s *source) isListOnly() bool {
+// state returns what the next request depends on.
+func (s *source) state() (inForce Selection, history *history, listOnly bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.listOnly
+	return s.inForce, s.history, s.listOnly
 }

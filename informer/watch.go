@@ -35,8 +35,9 @@ type observedWatch struct {
 
 // observe returns inner as an observedWatch. Its end is the end of the request.
 func (s *source) observe(ctx context.Context, inner watch.Interface, due time.Time, initial bool) watch.Interface {
+	_, history, _ := s.state()
 	w := &observedWatch{
-		source: s, history: s.currentHistory(), inner: inner, due: due,
+		source: s, history: history, inner: inner, due: due,
 		initial: initial, silence: time.NewTimer(bookmarkTimeout),
 		events: make(chan watch.Event), stopped: make(chan struct{}),
 	}
@@ -75,7 +76,7 @@ func (w *observedWatch) run(ctx context.Context) {
 			w.send(ctx, listInstead(errNoBookmark))
 			return
 		case <-w.history.stale:
-			w.send(ctx, errorEvent(s.relist(staleReason)))
+			w.send(ctx, errorEvent(relist(ctx, "objects were read under an old schema of the CRD")))
 			return
 		case event, ok := <-w.inner.ResultChan():
 			if ok {
@@ -111,42 +112,31 @@ func (w *observedWatch) send(ctx context.Context, event watch.Event) bool {
 
 // observe returns the event to pass on.
 func (w *observedWatch) observe(event watch.Event) watch.Event {
+	obj, ok := event.Object.(*unstructured.Unstructured)
 	switch {
 	case event.Type == watch.Error:
 		err := apierrors.FromObject(event.Object)
-		// An expired history is no fault: the relist that follows shows whether all
-		// is well.
+		// An expired history is no fault. The relist that follows may find one.
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 			w.source.recordFailure(err)
 		}
 		if w.initial { // as in openWatchList, for the same reasons
 			return listInstead(err)
 		}
-	case endsInitialEvents(event):
+	case w.initial && event.Type == watch.Bookmark && ok && obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
 		w.initial = false
 		w.silence.Stop()
 	case w.initial:
 		w.silence.Reset(bookmarkTimeout)
 	}
-	obj, ok := event.Object.(*unstructured.Unstructured)
 	if !ok || event.Type == watch.Bookmark {
 		return event
 	}
 	obj = trim(obj)
 	if event.Type != watch.Deleted {
-		w.source.mu.Lock()
-		w.history.rememberLocked(obj)
-		w.source.mu.Unlock()
+		w.source.remember(w.history, obj)
 	}
 	return watch.Event{Type: event.Type, Object: obj}
-}
-
-func endsInitialEvents(event watch.Event) bool {
-	if event.Type != watch.Bookmark {
-		return false
-	}
-	obj, ok := event.Object.(metav1.Object)
-	return ok && obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 // listInstead returns an event that makes the reflector fall back from a WatchList
