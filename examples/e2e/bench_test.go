@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,69 +15,44 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/clusternet/syncgate/examples/localcluster"
-	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/syncgate"
 )
 
-// BenchmarkFlipVersusWatch patches spec.syncPaused and takes, for each patch, how
-// long it is until a bare watch of the same client shows it and until Paused does:
-// from when the server has committed it, that is from when its handler begins to
+// BenchmarkFlipVersusWatch patches spec.syncPaused. For each patch it measures how long it
+// takes until a bare watch of the same client has the event, and until Paused changes:
+// from when the server has committed the patch, which is when its handler begins to
 // answer. It reports medians in microseconds, and their ratio.
 //
-// The watch may show a patch before the server has answered it: then the time is
+// The watch may have the event before the server has answered the patch: then the time is
 // negative. So the medians from the start of the request are reported too.
 func BenchmarkFlipVersusWatch(b *testing.B) {
-	var mu sync.Mutex
-	var committed time.Time
+	var committed atomic.Pointer[time.Time]
 	p := newParent(b, localcluster.Options{Handler: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPatch {
-				w = &firstWrite{ResponseWriter: w, first: func() {
-					mu.Lock()
-					defer mu.Unlock()
-					committed = time.Now()
-				}}
+				w = &firstWrite{ResponseWriter: w, first: func() { now := time.Now(); committed.Store(&now) }}
 			}
 			next.ServeHTTP(w, r)
 		})
 	}}, localcluster.ManagedClusterCRD())
 	p.register("child", own)
 	gate := p.agent(own)
-
-	list, err := p.client.Resource(informer.Resource).Namespace(namespace).List(b.Context(), metav1.ListOptions{})
+	list, err := p.managedClusters().List(b.Context(), metav1.ListOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	w, err := p.client.Resource(informer.Resource).Namespace(namespace).Watch(b.Context(), metav1.ListOptions{
+	w, err := p.managedClusters().Watch(b.Context(), metav1.ListOptions{
 		FieldSelector: "spec.clusterId=" + own, ResourceVersion: list.GetResourceVersion(), AllowWatchBookmarks: true,
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer w.Stop()
-
-	var watchSent, gateSent, watchCommitted, gateCommitted, lag []time.Duration
-	// A State tells since when it is: the news of it takes longer.
-	flips := make(chan time.Time)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go func() {
-		defer close(flips)
-		for gate.WaitDrained(ctx) == nil {
-			select {
-			case flips <- gate.State().Since:
-			case <-ctx.Done():
-				return
-			}
-			if gate.WaitOpen(ctx) != nil {
-				return
-			}
-			select {
-			case flips <- gate.State().Since:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
+	flips := flipsOf(ctx, gate)
+
+	var watchSent, gateSent, watchCommitted, gateCommitted, lag []time.Duration
 	b.ResetTimer()
 	for i := range b.N {
 		sent := time.Now()
@@ -85,26 +61,12 @@ func BenchmarkFlipVersusWatch(b *testing.B) {
 			defer close(answered)
 			p.patch("child", fmt.Sprintf(`{"spec":{"syncPaused":%v}}`, i%2 == 0))
 		}()
-		var shown, flipped time.Time
-		for shown.IsZero() || flipped.IsZero() {
-			select {
-			case event, ok := <-w.ResultChan():
-				if !ok {
-					b.Fatal("the bare watch has ended")
-				}
-				if event.Type == watch.Modified && event.Object.(*unstructured.Unstructured).GetName() == "child" {
-					shown = time.Now()
-				}
-			case flipped = <-flips:
-			}
-		}
+		event, flip := awaitBoth(b, w, flips)
 		<-answered
-		mu.Lock()
-		at := committed
-		mu.Unlock()
-		watchSent, gateSent = append(watchSent, shown.Sub(sent)), append(gateSent, flipped.Sub(sent))
-		watchCommitted, gateCommitted = append(watchCommitted, shown.Sub(at)), append(gateCommitted, flipped.Sub(at))
-		lag = append(lag, flipped.Sub(shown))
+		at := *committed.Load()
+		watchSent, gateSent = append(watchSent, event.Sub(sent)), append(gateSent, flip.Sub(sent))
+		watchCommitted, gateCommitted = append(watchCommitted, event.Sub(at)), append(gateCommitted, flip.Sub(at))
+		lag = append(lag, flip.Sub(event))
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(micros(watchCommitted), "watch-µs")
@@ -115,12 +77,51 @@ func BenchmarkFlipVersusWatch(b *testing.B) {
 	b.ReportMetric(micros(lag), "lag-µs")
 }
 
+// flipsOf sends when a gate has closed and opened. A State says since when it is: its
+// notification takes longer.
+func flipsOf(ctx context.Context, gate *syncgate.Gate) <-chan time.Time {
+	flips := make(chan time.Time)
+	go func() {
+		defer close(flips)
+		for {
+			for _, wait := range []func(context.Context) error{gate.WaitDrained, gate.WaitOpen} {
+				if wait(ctx) != nil {
+					return
+				}
+				select {
+				case flips <- gate.State().Since:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	return flips
+}
+
+// awaitBoth waits until the watch has an event and the gate has flipped.
+func awaitBoth(b *testing.B, w watch.Interface, flips <-chan time.Time) (event, flip time.Time) {
+	for event.IsZero() || flip.IsZero() {
+		select {
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				b.Fatal("the bare watch has ended")
+			}
+			if e.Type == watch.Modified && e.Object.(*unstructured.Unstructured).GetName() == "child" {
+				event = time.Now()
+			}
+		case flip = <-flips:
+		}
+	}
+	return event, flip
+}
+
 func micros(d []time.Duration) float64 {
 	slices.Sort(d)
 	return float64(d[len(d)/2]) / float64(time.Microsecond)
 }
 
-// firstWrite tells when a response begins.
+// firstWrite calls first when a response begins.
 type firstWrite struct {
 	http.ResponseWriter
 	once  sync.Once

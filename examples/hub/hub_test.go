@@ -138,8 +138,8 @@ func TestTellsAboutItself(t *testing.T) {
 	served("/metrics", http.StatusOK, "")
 	// It asks for the lease again and again; a second is for several times.
 	<-time.After(time.Second)
-	if asked := c.Asked(); len(asked) > 0 || f.Parent.Holder(t, lease) != "somebody" {
-		t.Errorf("%v, and %s holds the lease; want the child left alone, and somebody", asked, f.Parent.Holder(t, lease))
+	if requests := c.AllRequests(); len(requests) > 0 || f.Parent.Holder(t, lease) != "somebody" {
+		t.Errorf("%v, and %s holds the lease; want the child left alone, and somebody", requests, f.Parent.Holder(t, lease))
 	}
 
 	f.Parent.DropLease(t, lease)
