@@ -1,8 +1,9 @@
 # The examples are a module of their own, on the newest client-go; this one stays
 # on the oldest that it supports.
 GO ?= go
+COUNT ?= 10
 
-.PHONY: demo demo-fleet test race lint bench fuzz compat apidiff
+.PHONY: demo demo-fleet apiserver test race busy lint bench fuzz compat apidiff
 
 demo: ## a pause, watched against a real API server
 	$(GO) run -C examples ./quickstart
@@ -10,13 +11,30 @@ demo: ## a pause, watched against a real API server
 demo-fleet: ## pauses in a fleet, by the real deployers
 	$(GO) run -C examples ./quickstart -fleet
 
-test: ## all tests, those on a real API server too
+# Tests start this program. Built before them, its minutes count in no test's timeout.
+apiserver: ## the API server of the examples, without the race detector
+	$(GO) tool -C examples -n github.com/clusternet/syncgate/examples/localcluster/apiserver >/dev/null
+
+test: apiserver ## all tests, those on a real API server too
 	$(GO) test ./...
 	$(GO) test -C examples ./...
 
-race: ## the same under the race detector, with less chance
+race: apiserver ## the same under the race detector, with less chance
 	$(GO) test -race ./...
 	$(GO) test -C examples -race -short ./...
+
+# -count 1: no result comes from the cache. The loops end with the shell, however it ends.
+busy: apiserver ## all tests COUNT times, beside a busy loop for each processor
+	@trap 'kill $$loops' EXIT; trap 'exit 1' INT TERM HUP; \
+	for cpu in $$(seq $$(nproc)); do (while kill -0 $$$$; do :; done) 2>/dev/null & loops="$$loops $$!"; done; \
+	failed=0; \
+	for run in $$(seq $(COUNT)); do \
+		echo "== run $$run of $(COUNT)"; ok=yes; \
+		$(GO) test -count 1 ./... || ok=; \
+		$(GO) test -C examples -count 1 ./... || ok=; \
+		test $$ok || failed=$$((failed + 1)); \
+	done; \
+	echo "== $(COUNT) runs beside $$(nproc) busy loops: $$failed failed"; test $$failed = 0
 
 compat: ## the library's tests on the newest client-go
 	$(GO) test -C examples -race github.com/clusternet/syncgate/...

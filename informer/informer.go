@@ -1,16 +1,16 @@
-// Package informer builds the informer that feeds a syncgate: for an agent, one
-// that asks the server for nothing but its own ManagedCluster; for a hub, one
-// over them all. Objects are trimmed to what a gate reads.
+// Package informer builds the informer that a syncgate follows. The informer of an
+// agent reads only the agent's own ManagedCluster; the informer of a hub reads all
+// of them. Objects are trimmed to what a gate reads.
 //
 // # Selection
 //
-// [ForCluster] asks with the field selector spec.clusterId=ID. Where the CRD does
+// [ForCluster] selects with the field selector spec.clusterId=ID. Where the CRD does
 // not declare that field selectable, the server answers 400 and the informer
-// selects by the label clusters.clusternet.io/cluster-id instead. It asks again
-// for the field at each relist, and when a watch by label starts again, so a CRD
-// that is upgraded while the informer runs is picked up, and so is a downgrade.
-// The label is the weaker of the two: Clusternet sets it at registration, but
-// nothing keeps it equal to the spec.
+// selects by the label clusters.clusternet.io/cluster-id instead. It probes for the
+// field at each relist, and when a watch by label starts again. So the informer
+// follows a CRD that is upgraded or downgraded while it runs. The label is the weaker
+// of the two: Clusternet sets it at registration, but nothing keeps it equal to the
+// spec.
 //
 // Selectable fields of custom resources are on by default from Kubernetes 1.31
 // (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#crd-selectable-fields).
@@ -18,16 +18,21 @@
 // # Consistency
 //
 // Each initial read, the first one and that of each relist, is consistent: it is
-// never answered from an API server's old watch cache. Both ways of client-go are
-// supported, LIST then WATCH and the streamed WatchList (client-go 0.35 and
-// later by default). A server that accepts a WatchList but never sends the
-// bookmark that ends the initial events is given up after ten silent seconds,
-// and the informer goes on with LIST and WATCH.
+// never answered from an old watch cache of an API server. Both ways of client-go are
+// supported: LIST then WATCH, and the streamed WatchList (the default of client-go
+// 0.35 and later). If a server accepts a WatchList but does not send the bookmark
+// that ends the initial events, the informer gives up after ten silent seconds and
+// continues with LIST and WATCH.
 //
-// A changed CRD ends its watches a second after the change, and in that second they
-// still show objects under the old schema. So when a watch ends before its time,
-// shortly after an event, the objects are read once more beside the watch that goes
-// on, and what that one won't show is shown again.
+// # Upgrades of the CRD
+//
+// A changed CRD ends its watches about a second after the change. Until then the
+// server sends objects without the fields that are new. So when a watch ends before
+// its time, soon after a read, the informer lists the objects once more, and relists
+// if what it has was read under the old schema. There is one such list at a time, at
+// most one in ten seconds. It can miss a pause until the object changes or the
+// informer relists: where the change comes between an initial list and its watch, and
+// where one of several API servers has not noticed the change yet.
 package informer
 
 import (
@@ -44,6 +49,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
@@ -52,32 +58,6 @@ import (
 
 // Resource is the ManagedCluster resource that every informer here reads.
 var Resource schema.GroupVersionResource = api.Resource
-
-// Selection is how the server is told which ManagedClusters are meant.
-type Selection int
-
-const (
-	// Auto selects by field where the CRD allows it and by label elsewhere.
-	Auto Selection = iota
-	// ByField selects by spec.clusterId and by nothing else.
-	ByField
-	// ByLabel selects by the label clusters.clusternet.io/cluster-id.
-	ByLabel
-)
-
-// String returns the name of s.
-func (s Selection) String() string {
-	switch s {
-	case Auto:
-		return "Auto"
-	case ByField:
-		return "ByField"
-	case ByLabel:
-		return "ByLabel"
-	default:
-		return fmt.Sprintf("Selection(%d)", int(s))
-	}
-}
 
 // Options configures an informer. The zero value is ready for use.
 type Options struct {
@@ -88,8 +68,8 @@ type Options struct {
 }
 
 // Informer is a cache.SharedIndexInformer that also knows which selection is in
-// force and when the server was last heard. Its methods may be called from any
-// goroutine.
+// force and when the last contact with the server was. Its methods may be called from
+// any goroutine.
 type Informer struct {
 	cache.SharedIndexInformer
 
@@ -122,15 +102,14 @@ func ForCluster(client dynamic.Interface, namespace string, clusterID types.UID,
 	if opts.Selection < Auto || opts.Selection > ByLabel {
 		return nil, fmt.Errorf("informer: for a cluster: unknown %v; use Auto, ByField or ByLabel", opts.Selection)
 	}
-	return newInformer(&source{
+	return newInformer(client, &source{
 		resource:  client.Resource(Resource).Namespace(namespace),
 		what:      fmt.Sprintf("ManagedClusters of cluster %s in namespace %s", clusterID, namespace),
 		where:     "in namespace " + namespace,
 		byField:   fields.OneTermEqualSelector(api.ClusterIDField, string(clusterID)).String(),
 		byLabel:   labels.Set{api.ClusterIDLabel: string(clusterID)}.String(),
-		asked:     opts.Selection,
-		noStreams: noStreams(client),
-	})
+		requested: opts.Selection,
+	}), nil
 }
 
 // ForHub returns an informer over the ManagedClusters of all namespaces. It does
@@ -145,12 +124,11 @@ func ForHub(client dynamic.Interface, opts Options) (*Informer, error) {
 	if opts.Selection != Auto {
 		return nil, fmt.Errorf("informer: for a hub: Selection is %v, but a hub selects every cluster; leave it unset", opts.Selection)
 	}
-	return newInformer(&source{
-		resource:  client.Resource(Resource),
-		what:      "ManagedClusters in all namespaces",
-		where:     "in all namespaces",
-		noStreams: noStreams(client),
-	})
+	return newInformer(client, &source{
+		resource: client.Resource(Resource),
+		what:     "ManagedClusters in all namespaces",
+		where:    "in all namespaces",
+	}), nil
 }
 
 func checkClient(client dynamic.Interface) error {
@@ -160,49 +138,27 @@ func checkClient(client dynamic.Interface) error {
 	return nil
 }
 
-// noStreams passes on what a fake client says of itself: an informer of
-// client-go 0.35 and later would wait for ever for its WatchList to end.
-func noStreams(client dynamic.Interface) bool {
-	c, ok := client.(interface{ IsWatchListSemanticsUnSupported() bool })
-	return ok && c.IsWatchListSemanticsUnSupported()
-}
-
-func newInformer(src *source) (*Informer, error) {
+func newInformer(client dynamic.Interface, src *source) *Informer {
+	// A fake client has no WatchList. An informer of client-go 0.35 and later would
+	// wait for its bookmark for ever.
+	if c, ok := client.(interface{ IsWatchListSemanticsUnSupported() bool }); ok {
+		src.noStreams = c.IsWatchListSemanticsUnSupported()
+	}
 	inf := cache.NewSharedIndexInformerWithOptions(src, &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{
 		Indexers:          cache.Indexers{},
 		ObjectDescription: Resource.String(),
 	})
-	if err := inf.SetTransform(trim); err != nil {
-		return nil, fmt.Errorf("informer: set the transform: %w", err)
-	}
-	// The source tells of faults once; client-go's own handler logs even an
-	// ordinary stop as an error.
-	if err := inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
-		src.logger().V(4).Info("Reading ManagedClusters again", "why", err)
-	}); err != nil {
-		return nil, fmt.Errorf("informer: set the watch error handler: %w", err)
-	}
-	return &Informer{SharedIndexInformer: inf, source: src}, nil
+	// The source logs a fault once; client-go's own handler logs even an ordinary
+	// stop as an error.
+	_ = inf.SetWatchErrorHandler(func(*cache.Reflector, error) {}) // fails only after the start
+	return &Informer{SharedIndexInformer: inf, source: src}
 }
 
-// Run runs the informer until stop is closed. It returns when every request of it
-// has ended, or a second after stop was closed: client-go 0.32 sleeps out a
-// Retry-After of the server before it ends one. A second call, also one after the
-// end, returns at once.
-func (i *Informer) Run(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-stop:
-			cancel()
-		case <-ended:
-		}
-	}()
-	i.RunWithContext(ctx)
-}
+// Run runs the informer until stop is closed. It returns when all its requests have
+// ended, but at most a second after stop was closed: client-go 0.32 sleeps for the
+// Retry-After of a server before it ends a request. A second call returns at once,
+// also after the end.
+func (i *Informer) Run(stop <-chan struct{}) { i.RunWithContext(wait.ContextForChannel(stop)) }
 
 // RunWithContext is Run with a context, which also carries the logger.
 func (i *Informer) RunWithContext(ctx context.Context) {
@@ -224,14 +180,13 @@ func (i *Informer) RunWithContext(ctx context.Context) {
 // Selection returns the selection in force: ByField or ByLabel, and Auto while
 // the server has not decided it. For a hub it is always Auto.
 func (i *Informer) Selection() Selection {
-	i.source.mu.Lock()
-	defer i.source.mu.Unlock()
-	return i.source.inForce
+	sel, _, _ := i.source.state()
+	return sel
 }
 
-// LastContact returns when the server was last heard: the last successful list,
-// event or bookmark. Zero: never. An API server sends a bookmark about once a
-// minute on a watch that has nothing else to tell
+// LastContact returns the time of the last contact with the server: a complete list,
+// an event or a bookmark. It is zero before the first. An API server sends a bookmark
+// about once a minute on a watch without other events
 // (https://kubernetes.io/docs/reference/using-api/api-concepts/#watch-bookmarks).
 func (i *Informer) LastContact() time.Time {
 	i.source.mu.Lock()
@@ -239,9 +194,9 @@ func (i *Informer) LastContact() time.Time {
 	return i.source.contact
 }
 
-// Err tells why the informer does not follow the server right now: it has not
-// been run, it waits for the first answer or for the end of the initial events,
-// or its last request failed. It is nil while a list or a watch works, and
+// Err returns why the informer does not follow the server right now: it has not
+// been run, it waits for the first answer or for the end of the initial events, or
+// its last request failed. It is nil while a list or a watch works. The informer
 // recovers by itself.
 func (i *Informer) Err() error {
 	i.source.mu.Lock()
@@ -249,10 +204,10 @@ func (i *Informer) Err() error {
 	return i.source.errLocked()
 }
 
-// SetTransform returns an error: the informer trims objects by a transform of its
-// own, and one that took its place could hide a hold.
+// SetTransform returns an error: the informer trims objects by itself, and a
+// transform could hide a hold.
 func (i *Informer) SetTransform(cache.TransformFunc) error {
-	return errors.New("informer: set a transform: it has its own; make an informer of client-go instead")
+	return errors.New("informer: set a transform: this informer trims objects by itself; make an informer of client-go instead")
 }
 
 var _ cache.SharedIndexInformer = (*Informer)(nil)

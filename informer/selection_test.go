@@ -11,8 +11,6 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/clusternet/syncgate/informer"
 	"github.com/clusternet/syncgate/internal/testutil"
 )
@@ -253,95 +251,6 @@ func TestHangingProbeGoesOnByLabel(t *testing.T) {
 			t.Errorf("watches open after eleven seconds = %d; want 1", n)
 		}
 		wantHealthy(t, inf, "after the probe")
-	})
-}
-
-// A watch that ended early after an event may have shown objects under the old
-// schema of a CRD that has changed: what it showed is read again, beside the watch
-// that goes on, and without a pause.
-func TestAWatchInDoubtIsReviewed(t *testing.T) {
-	paused := func(inf *informer.Informer, name string) any {
-		obj, _, _ := inf.GetStore().GetByKey(namespace + "/" + name)
-		value, _, _ := unstructured.NestedFieldNoCopy(obj.(*unstructured.Unstructured).Object, "spec", "syncPaused")
-		return value
-	}
-	eachWay(t, func(t *testing.T, _ way) {
-		server := newServer(t, mine("a"), mine("b"), mine("c"))
-		inf := forCluster(t, server, informer.Auto)
-		run(t, server, inf)
-		pass(10 * time.Second)
-		wire(server)
-		server.CutWatches()
-		synctest.Wait()
-		wantWire(t, server, "after a watch that showed nothing for long", []string{"watch" + byField})
-
-		pass(10 * time.Second)
-		server.Update(mine("a", testutil.Annotated("event", "x")))
-		server.Update(mine("b", testutil.Paused(true)))
-		pass(time.Second)
-		server.Rewrite(mine("a", testutil.Paused(true)))
-		server.CutWatches()
-		server.Update(mine("b", testutil.Paused(false))) // newer than what is in doubt
-		server.Delete(namespace, "c")
-		server.Create(mine("d", testutil.Paused(true)))
-		synctest.Wait()
-		wantWire(t, server, "after a watch in doubt", []string{"watch" + byField, "list" + byField})
-		if paused(inf, "a") != true || paused(inf, "b") != false || paused(inf, "d") != true {
-			t.Errorf("spec.syncPaused of a, b, d = %v, %v, %v; want true, false, true", paused(inf, "a"), paused(inf, "b"), paused(inf, "d"))
-		}
-		wantStore(t, inf, "after the review", "a", "b", "d")
-
-		pass(10 * time.Second)
-		server.CutWatches()
-		synctest.Wait()
-		wantWire(t, server, "of the watch after", []string{"watch" + byField})
-
-		// A review that fails is made up for.
-		server.Update(mine("b", testutil.Annotated("event", "y")))
-		synctest.Wait()
-		server.Rewrite(mine("b", testutil.Paused("broken")))
-		server.Fail(testutil.Status(500).On(testutil.List).Times(1))
-		server.CutWatches()
-		pass(5 * time.Second)
-		if got := paused(inf, "b"); got != "broken" {
-			t.Errorf("spec.syncPaused of b = %v; want that of the next read", got)
-		}
-		wantHealthy(t, inf, "in the end")
-	})
-}
-
-// What a review shows again is old: the watch after it must not go on from there.
-func TestAReviewReplaysNoHistory(t *testing.T) {
-	eachWay(t, func(t *testing.T, _ way) {
-		server := newServer(t, mine("a"), mine("b"))
-		inf := forCluster(t, server, informer.Auto)
-		run(t, server, inf)
-		pass(10 * time.Second)
-		server.Update(mine("b", testutil.Paused(true)))
-		server.Update(mine("a", testutil.Paused(false)))
-		server.Update(mine("a", testutil.Paused(true)))
-		pass(time.Second)
-		var seen []string
-		if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, obj any) {
-			before, after := old.(*unstructured.Unstructured), obj.(*unstructured.Unstructured)
-			if before.GetResourceVersion() != after.GetResourceVersion() {
-				seen = append(seen, after.GetName()+"@"+after.GetResourceVersion())
-			}
-		}}); err != nil {
-			t.Fatal(err)
-		}
-		newest := inf.LastSyncResourceVersion()
-		for range 3 {
-			server.CutWatches()
-			synctest.Wait()
-			if got := inf.LastSyncResourceVersion(); got != newest {
-				t.Errorf("LastSyncResourceVersion() = %s after a review; want %s", got, newest)
-			}
-			pass(2 * time.Second)
-		}
-		if len(seen) != 0 {
-			t.Errorf("history was replayed: %v", seen)
-		}
 	})
 }
 

@@ -6,14 +6,10 @@ import (
 	"github.com/clusternet/syncgate/internal/api"
 )
 
-// trim keeps of a ManagedCluster what a gate reads. A part of an unexpected shape
-// is kept as it is, so that the gate sees that it is malformed. It is idempotent
-// and leaves its argument alone; anything but an unstructured object passes.
-func trim(obj any) (any, error) {
-	in, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return obj, nil
-	}
+// trim returns what a gate reads of a ManagedCluster. A part of an unexpected shape
+// is kept as it is, so that the gate can report it as malformed. It is idempotent
+// and does not change its argument.
+func trim(in *unstructured.Unstructured) *unstructured.Unstructured {
 	out := pick(in.Object, "apiVersion", "kind")
 	part(out, in.Object, "metadata", func(meta map[string]any) map[string]any {
 		kept := pick(meta, "name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp")
@@ -37,7 +33,7 @@ func trim(obj any) (any, error) {
 	part(out, in.Object, "status", func(status map[string]any) map[string]any {
 		kept := pick(status, "appPusher")
 		conditions, _ := status["conditions"].([]any)
-		var ours []any // one, unless somebody has doubled it
+		var ours []any // one, unless somebody has added another
 		for _, c := range conditions {
 			if condition, ok := c.(map[string]any); ok && condition["type"] == api.ConditionType {
 				ours = append(ours, condition)
@@ -48,7 +44,7 @@ func trim(obj any) (any, error) {
 		}
 		return kept
 	})
-	return &unstructured.Unstructured{Object: out}, nil
+	return &unstructured.Unstructured{Object: out}
 }
 
 // part sets out[name] to the kept parts of in[name], or to in[name] itself where

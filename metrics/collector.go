@@ -1,33 +1,34 @@
-// Package metrics shows gates to Prometheus. Everything is read when a scrape
-// comes: a gate pays nothing for being counted.
+// Package metrics exports the state of gates to Prometheus. All values are read when
+// a scrape comes, so gates have no cost for it at other times.
 //
 //	registry.MustRegister(metrics.NewCollector(gate)) // an agent
 //	registry.MustRegister(metrics.NewCollector(hub))  // a hub
 //
-// # Of each cluster
+// # Metrics of each cluster
 //
-// Each of these has the labels cluster_id, cluster_namespace and cluster_name; the
-// last two are those of the ManagedCluster that decides, and empty while there is
-// none. (A label called namespace would be that of the scraped pod in many
-// installations, which Prometheus puts over an exposed one.) When another
-// ManagedCluster comes to decide, the cluster has new series. Those of a cluster
-// that is gone stay until the end of Run, as its gate does.
+// They have the labels cluster_id, cluster_namespace and cluster_name.
 //
 //	name                                         type     what
 //	syncgate_cluster_paused                      gauge    1: the gate is closed, 0: it is open
 //	syncgate_cluster_phase{phase,reason}         gauge    1 for the current phase and reason
-//	syncgate_cluster_pause_age_seconds           gauge    how long a closed gate has been so for the same reason; 0: it is open
+//	syncgate_cluster_pause_age_seconds           gauge    how long a closed gate has had this reason; 0: it is open
 //	syncgate_cluster_operations_in_flight        gauge    admitted operations that have not ended
-//	syncgate_cluster_parked_keys                 gauge    keys that backlogs hold for when the gate opens
+//	syncgate_cluster_parked_keys                 gauge    keys that backlogs hold until the gate opens
 //	syncgate_cluster_operations_admitted_total   counter  admitted operations
 //	syncgate_cluster_operations_refused_total    counter  operations that a closed gate refused
 //	syncgate_cluster_transitions_total{kind}     counter  kind pause: the open gate closed; resume: the closed gate opened
 //
-// The age is that of [syncgate.State].Since, as observed by this process: it starts
-// anew with it, and with each new reason. To find pauses that were forgotten, use
+// The age is the time since [syncgate.State].Since, as this process observed it. It
+// restarts with the process and with each new reason. To find forgotten pauses, use
 // syncgate_cluster_phase over time, as the alert in examples/manifests does.
 //
-// # Of all clusters
+// The namespace and the name are those of the ManagedCluster that decides, and empty
+// while there is none. (Many installations overwrite a label called namespace with the
+// namespace of the scraped pod.) When another ManagedCluster decides, the cluster gets
+// new series. The series of a cluster that is gone stay until the end of Run, as its
+// gate does.
+//
+// # Metrics of all clusters
 //
 //	name                                  type     what
 //	syncgate_clusters{phase}              gauge    clusters by phase
@@ -39,18 +40,19 @@
 //	syncgate_operations_admitted_total    counter
 //	syncgate_operations_refused_total     counter
 //	syncgate_transitions_total{kind}      counter
-//	syncgate_last_contact_timestamp_seconds  gauge  when the API server was last heard; absent: never, or the informer can't tell
+//	syncgate_last_contact_timestamp_seconds  gauge  the last contact with the API server; absent: never, or the informer does not know
 //
 // # Cost
 //
-// A cluster has nine series. Where that is too much, [NewTotalsCollector] shows
-// the second table alone. Measure a scrape of 10,000 clusters by
+// A cluster has nine series. Where that is too much, use [NewTotalsCollector], which
+// has the second table only. This measures a scrape of 10,000 clusters:
 //
 //	go test -run '^$' -bench Scrape github.com/clusternet/syncgate/metrics
 package metrics
 
 import (
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,7 +95,7 @@ var (
 	allAdmit    = ofAll("operations_admitted_total", "Operations that all gates have admitted.")
 	allRefuse   = ofAll("operations_refused_total", "Operations that closed gates have refused.")
 	allTurns    = ofAll("transitions_total", "How often gates have closed (pause) and opened (resume).", "kind")
-	contact     = ofAll("last_contact_timestamp_seconds", "When the API server was last heard: the last list, event or bookmark.")
+	contact     = ofAll("last_contact_timestamp_seconds", "When the last list, event or bookmark came from the API server.")
 
 	perCluster = []*prometheus.Desc{clusterPaused, clusterPhase, clusterAge, clusterFlight, clusterParked, clusterAdmit, clusterRefuse, clusterTurns}
 	totals     = []*prometheus.Desc{allClusters, allPaused, allDraining, longestAge, allFlight, allParked, allAdmit, allRefuse, allTurns, contact}
@@ -109,110 +111,119 @@ func ofAll(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("syncgate_"+name, help, labels, nil)
 }
 
-// collector has no state: all there is to know is in the gates.
+// collector has no state: everything is in the gates.
 type collector struct {
 	gates  Gates
-	totals bool // and nothing of each cluster
+	totals bool // only
 }
 
-// NewCollector returns a collector of the metrics of each cluster and of all. It
-// does no I/O and starts no goroutine; gates may be collected before their Run and
-// after it. To register two, wrap the registerers by prometheus.WrapRegistererWith.
-// It panics when gates is nil.
+// NewCollector returns a collector of the metrics of each cluster and of all clusters.
+// It does no I/O and starts no goroutine. Gates may be collected before their Run and
+// after it. To register two collectors, wrap the registerers with
+// prometheus.WrapRegistererWith. It panics when gates is nil.
 func NewCollector(gates Gates) prometheus.Collector { return newCollector(gates, false) }
 
-// NewTotalsCollector returns a collector of the metrics of all clusters, and of
-// none by itself: what it shows does not grow with their number. It is otherwise
-// like NewCollector, and takes the place of one.
+// NewTotalsCollector returns a collector of the metrics of all clusters only, so the
+// number of series does not grow with the clusters. Use it instead of NewCollector,
+// which it is like otherwise.
 func NewTotalsCollector(gates Gates) prometheus.Collector { return newCollector(gates, true) }
 
 func newCollector(gates Gates, totals bool) prometheus.Collector {
 	if api.IsNil(gates) {
-		panic("metrics: a collector was made of nil gates; pass a *syncgate.Gate or a *syncgate.Hub")
+		panic("metrics: make a collector: the gates are nil; pass a *syncgate.Gate or a *syncgate.Hub")
 	}
 	return &collector{gates: gates, totals: totals}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range totals {
-		ch <- desc
+	descs := totals
+	if !c.totals {
+		descs = slices.Concat(totals, perCluster)
 	}
-	if c.totals {
-		return
-	}
-	for _, desc := range perCluster {
+	for _, desc := range descs {
 		ch <- desc
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	var sum syncgate.Stats
-	inPhase := map[syncgate.Phase]int{}
-	var paused, draining, inFlight int
-	var longest float64
+	all := sum{phases: map[syncgate.Phase]int{}}
 	for g := range c.gates.Gates() {
-		// The state first: what is in flight of a closed gate only falls, so no
-		// operation that began after a pause is shown as one of before.
+		// The state comes first. The operations in flight of a closed gate only fall,
+		// so none that began after a pause is counted as one of before.
 		state := g.State()
-		flight, stats := g.InFlight(), g.Stats()
+		inFlight, stats := g.InFlight(), g.Stats()
 		age := 0.0
 		if state.Paused {
 			age = time.Since(state.Since).Seconds()
 		}
-
-		inPhase[state.Phase]++
-		if state.Paused {
-			paused++
-			if flight > 0 {
-				draining++
-			}
+		all.add(&state, inFlight, &stats, age)
+		if !c.totals {
+			collect(ch, string(g.ClusterID()), &state, inFlight, &stats, age)
 		}
-		if state.Phase == syncgate.Paused {
-			longest = max(longest, age)
-		}
-		inFlight += flight
-		sum.Parked += stats.Parked
-		sum.Admitted += stats.Admitted
-		sum.Refused += stats.Refused
-		sum.Pauses += stats.Pauses
-		sum.Resumes += stats.Resumes
-
-		if c.totals {
-			continue
-		}
-		// An ID is what a caller of Hub.Gate gave; not UTF-8, it would spoil the scrape.
-		id := strings.ToValidUTF8(string(g.ClusterID()), "?")
-		labels := []string{id, state.Object.Namespace, state.Object.Name}
-		gauge(ch, clusterPaused, number(state.Paused), labels...)
-		gauge(ch, clusterPhase, 1, append(labels[:3:3], state.Phase.String(), state.Reason)...)
-		gauge(ch, clusterAge, age, labels...)
-		gauge(ch, clusterFlight, float64(flight), labels...)
-		gauge(ch, clusterParked, float64(stats.Parked), labels...)
-		counter(ch, clusterAdmit, stats.Admitted, labels...)
-		counter(ch, clusterRefuse, stats.Refused, labels...)
-		counter(ch, clusterTurns, stats.Pauses, append(labels[:3:3], "pause")...)
-		counter(ch, clusterTurns, stats.Resumes, append(labels[:3:3], "resume")...)
 	}
-
-	for _, phase := range phases {
-		gauge(ch, allClusters, float64(inPhase[phase]), phase.String())
-	}
-	gauge(ch, allPaused, float64(paused))
-	gauge(ch, allDraining, float64(draining))
-	gauge(ch, longestAge, longest)
-	gauge(ch, allFlight, float64(inFlight))
-	gauge(ch, allParked, float64(sum.Parked))
-	counter(ch, allAdmit, sum.Admitted)
-	counter(ch, allRefuse, sum.Refused)
-	counter(ch, allTurns, sum.Pauses, "pause")
-	counter(ch, allTurns, sum.Resumes, "resume")
+	all.collect(ch)
 	if source, ok := c.gates.Informer().(interface{ LastContact() time.Time }); ok {
 		if last := source.LastContact(); !last.IsZero() {
 			gauge(ch, contact, float64(last.UnixNano())/1e9)
 		}
 	}
+}
+
+func collect(ch chan<- prometheus.Metric, clusterID string, state *syncgate.State, inFlight int, stats *syncgate.Stats, age float64) {
+	// The ID is what a caller of Hub.Gate gave. If it is not UTF-8, the scrape fails.
+	id := strings.ToValidUTF8(clusterID, "?")
+	labels := []string{id, state.Object.Namespace, state.Object.Name}
+	gauge(ch, clusterPaused, number(state.Paused), labels...)
+	gauge(ch, clusterPhase, 1, append(labels[:3:3], state.Phase.String(), state.Reason)...)
+	gauge(ch, clusterAge, age, labels...)
+	gauge(ch, clusterFlight, float64(inFlight), labels...)
+	gauge(ch, clusterParked, float64(stats.Parked), labels...)
+	counter(ch, clusterAdmit, stats.Admitted, labels...)
+	counter(ch, clusterRefuse, stats.Refused, labels...)
+	counter(ch, clusterTurns, stats.Pauses, append(labels[:3:3], "pause")...)
+	counter(ch, clusterTurns, stats.Resumes, append(labels[:3:3], "resume")...)
+}
+
+// sum is what all clusters have together.
+type sum struct {
+	syncgate.Stats
+	phases                     map[syncgate.Phase]int
+	paused, draining, inFlight int
+	longest                    float64
+}
+
+func (t *sum) add(state *syncgate.State, inFlight int, stats *syncgate.Stats, age float64) {
+	t.phases[state.Phase]++
+	if state.Paused {
+		t.paused++
+		t.draining += min(inFlight, 1)
+	}
+	if state.Phase == syncgate.Paused {
+		t.longest = max(t.longest, age)
+	}
+	t.inFlight += inFlight
+	t.Parked += stats.Parked
+	t.Admitted += stats.Admitted
+	t.Refused += stats.Refused
+	t.Pauses += stats.Pauses
+	t.Resumes += stats.Resumes
+}
+
+func (t *sum) collect(ch chan<- prometheus.Metric) {
+	for _, phase := range phases {
+		gauge(ch, allClusters, float64(t.phases[phase]), phase.String())
+	}
+	gauge(ch, allPaused, float64(t.paused))
+	gauge(ch, allDraining, float64(t.draining))
+	gauge(ch, longestAge, t.longest)
+	gauge(ch, allFlight, float64(t.inFlight))
+	gauge(ch, allParked, float64(t.Parked))
+	counter(ch, allAdmit, t.Admitted)
+	counter(ch, allRefuse, t.Refused)
+	counter(ch, allTurns, t.Pauses, "pause")
+	counter(ch, allTurns, t.Resumes, "resume")
 }
 
 func gauge(ch chan<- prometheus.Metric, desc *prometheus.Desc, value float64, labels ...string) {

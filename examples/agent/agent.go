@@ -20,7 +20,7 @@
 //
 // In its namespace of the parent: get, list and watch ManagedClusters and Descriptions,
 // patch Descriptions and their status, update and patch the status of ManagedClusters,
-// create Events. In the child: get, list, watch, patch and delete what it deploys (patch
+// create and patch Events. In the child: get, list, watch, patch and delete what it deploys (patch
 // creates, with server-side apply, and so needs create too), and get, create and update
 // Leases.
 package agent
@@ -43,6 +43,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/clusternet/syncgate/examples/internal/command"
@@ -77,6 +78,8 @@ type Options struct {
 
 	Heartbeat time.Duration // how often to report to the parent; 0: 3 minutes
 	Listener  net.Listener  // for health and metrics; nil: none
+
+	Recorder record.EventRecorder // of Events in the parent; nil: none
 }
 
 func (o *Options) validate() error {
@@ -145,7 +148,7 @@ func (a *agent) lead(ctx context.Context) error {
 		gate.Run,
 		func(ctx context.Context) error { return a.heartbeat(ctx, gate) },
 		func(ctx context.Context) error {
-			return gate.WatchMode(ctx, a.SyncMode, a.AppPusher, report.ModeEvents(ctx, a.parent, gate, component))
+			return gate.WatchMode(ctx, a.SyncMode, a.AppPusher, report.ModeEvents(a.Recorder, gate))
 		},
 	}
 	if syncgate.AgentDeploys(a.SyncMode, a.AppPusher) {
@@ -164,7 +167,7 @@ func (a *agent) lead(ctx context.Context) error {
 // deployer returns what runs where the agent deploys. The side that deploys is the one
 // to acknowledge pauses: only it knows when its last write has ended.
 func (a *agent) deployer(gate *syncgate.Gate) ([]func(context.Context) error, error) {
-	reporter, err := report.New(a.parent, gate, report.Options{Component: component})
+	reporter, err := report.New(a.parent, gate, report.Options{Recorder: a.Recorder})
 	if err != nil {
 		return nil, err
 	}

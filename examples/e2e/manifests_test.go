@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/clusternet/syncgate/examples/internal/command"
 	"github.com/clusternet/syncgate/examples/localcluster"
 	"github.com/clusternet/syncgate/informer"
 	"github.com/clusternet/syncgate/metrics"
@@ -400,16 +401,25 @@ func TestManifestRoles(t *testing.T) {
 				all = gate
 			}
 			p.client = admin
-			reporter, err := report.New(client, all, report.Options{})
+			var ended sync.WaitGroup
+			defer ended.Wait()
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			recorder, err := command.Recorder(ctx, config, "syncgate")
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(context.Background())
-			var ended sync.WaitGroup
-			defer ended.Wait()
-			defer cancel()
+			reporter, err := report.New(client, all, report.Options{Recorder: recorder})
+			if err != nil {
+				t.Fatal(err)
+			}
 			ended.Go(func() { _ = reporter.Run(ctx) })
-			p.patch("child", `{"metadata":{"annotations":{"hold.clusters.clusternet.io/backup":"nightly"}}}`)
+			const held = "True Paused: held by backup (nightly); nothing is in flight"
+			for _, hold := range []struct{ value, condition string }{{`"nightly"`, held}, {`null`, syncing}, {`"nightly"`, held}} {
+				// The second pause has the same Event as the first, which is patched.
+				p.patch("child", `{"metadata":{"annotations":{"hold.clusters.clusternet.io/backup":`+hold.value+`}}}`)
+				p.becomes("child", hold.condition)
+			}
 			what, is := reason(syncgate.ReasonHeld)
 			eventually(t, gate, what, is)
 

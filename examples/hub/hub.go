@@ -22,7 +22,7 @@
 //
 // In the parent, in all namespaces: get, list and watch ManagedClusters and
 // Descriptions, patch Descriptions and their status, update the status of
-// ManagedClusters, create Events; and get, create and update Leases in its own. In the
+// ManagedClusters, create and patch Events; and get, create and update Leases in its own. In the
 // children: get, list, watch, create, patch and delete what it deploys.
 package hub
 
@@ -46,6 +46,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/clusternet/syncgate/examples/internal/command"
 	"github.com/clusternet/syncgate/examples/internal/deploy"
@@ -78,7 +79,8 @@ type Options struct {
 	LeaseNamespace string
 	LeaseDuration  time.Duration // 0: 15 seconds; at least 3
 
-	Listener net.Listener // for health and metrics; nil: none
+	Listener net.Listener         // for health and metrics; nil: none
+	Recorder record.EventRecorder // of Events in the parent; nil: none
 }
 
 // ChildrenIn returns an Options.Child that reads DIR/NAMESPACE/CLUSTERID.kubeconfig.
@@ -135,7 +137,7 @@ func (p *process) lead(ctx context.Context) error {
 		return fmt.Errorf("making a client of the parent cluster: %w", err)
 	}
 	reporter, err := report.New(reports, hub, report.Options{
-		Component: component,
+		Recorder: p.Recorder,
 		Acknowledge: func(g *syncgate.Gate) bool { // the side that deploys does
 			s := g.State()
 			return s.AppPusher != nil && syncgate.HubDeploys(s.SyncMode, *s.AppPusher)

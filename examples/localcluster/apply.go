@@ -12,7 +12,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Apply creates or updates the CRD (crd itself is not changed) and blocks until it is established and
@@ -30,19 +29,21 @@ func (c *Cluster) Apply(ctx context.Context, crd *apiextensionsv1.CustomResource
 	if crd == nil {
 		return errors.New("applying a CRD: it is nil; pass ManagedClusterCRD() or another one")
 	}
-	before, err := c.createOrUpdate(ctx, crd)
-	if err != nil {
+	ctx, cancel := c.process.during(ctx)
+	defer cancel()
+	before, err := c.control.createOrUpdate(ctx, crd)
+	if err := c.process.explain(ctx, err); err != nil {
 		return fmt.Errorf("applying the CRD %s: %w", crd.Name, err)
 	}
-	if err := c.waitServed(ctx, crd, before); err != nil {
+	if err := c.process.explain(ctx, c.control.waitServed(ctx, crd, before)); err != nil {
 		return fmt.Errorf("waiting for the CRD %s to be served: %w", crd.Name, err)
 	}
 	return nil
 }
 
 // createOrUpdate returns what was there before, nil if nothing.
-func (c *Cluster) createOrUpdate(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (before *apiextensionsv1.CustomResourceDefinition, _ error) {
-	crds := c.server.client.ApiextensionsV1().CustomResourceDefinitions()
+func (c *controlClient) createOrUpdate(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (before *apiextensionsv1.CustomResourceDefinition, _ error) {
+	crds := c.kube.ApiextensionsV1().CustomResourceDefinitions()
 	return before, poll(ctx, func(ctx context.Context) (bool, error, error) {
 		before = nil
 		existing, err := crds.Get(ctx, crd.Name, metav1.GetOptions{})
@@ -70,7 +71,7 @@ func (c *Cluster) createOrUpdate(ctx context.Context, crd *apiextensionsv1.Custo
 	})
 }
 
-func (c *Cluster) waitServed(ctx context.Context, crd, before *apiextensionsv1.CustomResourceDefinition) error {
+func (c *controlClient) waitServed(ctx context.Context, crd, before *apiextensionsv1.CustomResourceDefinition) error {
 	if err := c.waitEstablished(ctx, crd.Name); err != nil {
 		return err
 	}
@@ -103,8 +104,8 @@ func (c *Cluster) waitServed(ctx context.Context, crd, before *apiextensionsv1.C
 // waitEstablished waits until the CRD is established, and for the server to believe that it has been for a
 // while: during the first two seconds it delays each creation of an object by two seconds, for the sake of
 // other API servers that lag behind.
-func (c *Cluster) waitEstablished(ctx context.Context, name string) error {
-	crds := c.server.client.ApiextensionsV1().CustomResourceDefinitions()
+func (c *controlClient) waitEstablished(ctx context.Context, name string) error {
+	crds := c.kube.ApiextensionsV1().CustomResourceDefinitions()
 	err := poll(ctx, func(ctx context.Context) (bool, error, error) {
 		got, err := crds.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -130,8 +131,8 @@ func (c *Cluster) waitEstablished(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return poll(ctx, func(context.Context) (bool, error, error) {
-		got, err := c.server.crds.Get(name)
+	return poll(ctx, func(ctx context.Context) (bool, error, error) {
+		got, err := c.serversCRD(ctx, name)
 		if err != nil {
 			return false, err, nil
 		}
@@ -155,10 +156,10 @@ func condition(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensions
 }
 
 // waitListed waits until a list by the field ("" for all) is answered, or refused as a bad request.
-func (c *Cluster) waitListed(ctx context.Context, path, field string, answered bool) error {
+func (c *controlClient) waitListed(ctx context.Context, path, field string, answered bool) error {
 	return poll(ctx, func(ctx context.Context) (bool, error, error) {
 		// No retries in the client: it would sleep for a second while the server fills its watch cache.
-		request := c.server.client.RESTClient().Get().AbsPath(path).Param("limit", "1").MaxRetries(0)
+		request := c.kube.RESTClient().Get().AbsPath(path).Param("limit", "1").MaxRetries(0)
 		if field != "" {
 			request = request.Param("fieldSelector", field+"=0")
 		}
@@ -189,24 +190,4 @@ func selectableFields(crd *apiextensionsv1.CustomResourceDefinition, version str
 		}
 	}
 	return fields
-}
-
-// poll calls try until it is done or returns a final error (its second). When ctx ends, the error wraps its
-// cause and tells the last reason to go on (try's first error).
-func poll(ctx context.Context, try func(context.Context) (done bool, notYet, final error)) error {
-	var last error
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		done, notYet, final := try(ctx)
-		if notYet != nil {
-			last = notYet
-		}
-		return done, final
-	})
-	if err == nil || ctx.Err() == nil {
-		return err
-	}
-	if last != nil {
-		return fmt.Errorf("%w (at last: %w)", context.Cause(ctx), last)
-	}
-	return context.Cause(ctx)
 }

@@ -26,11 +26,11 @@ import (
 const help = `quickstart shows a pause of a Clusternet child cluster take hold.
 
   quickstart         A tour of about ten seconds: it starts a parent cluster (a Kubernetes API server with
-                     etcd, in this process), registers three child clusters, pauses one, and measures.
+                     etcd, as a child process), registers three child clusters, pauses one, and measures.
   quickstart -keep   The same parent cluster, but you pause and resume: it prints the kubectl commands, then
                      a line for each change, until Ctrl-C. There is no tour.
   quickstart -fleet  A tour with the real deployers of examples/agent and examples/hub: they deploy to three
-                     child clusters (API servers in this process too), of which it pauses one, then another.
+                     child clusters (API servers too), of which it pauses one, then another.
   quickstart -kubeconfig FILE -namespace NS -cluster-id ID
                      The gate of an agent against your parent cluster, until Ctrl-C. It only lists and watches
                      ManagedClusters in that namespace. It writes nothing, but counts what a deployer would.

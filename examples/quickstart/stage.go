@@ -35,7 +35,10 @@ var errLeft = errors.New("stopping the clusters")
 
 // onStage sets the stage up, lets play do its part, and leaves nothing behind.
 func onStage(ctx context.Context, out *printer, play func(context.Context, *stage) error) (err error) {
-	out.step("starting a parent cluster: a Kubernetes API server with etcd, in this process")
+	out.step("starting a parent cluster: a Kubernetes API server with etcd, in a process of its own")
+	if err := localcluster.Build(ctx); err != nil { // the first time it takes longer than the set-up may
+		return err
+	}
 	setUp, cancel := context.WithTimeoutCause(ctx, setUpTime, fmt.Errorf("the set-up took longer than %v", setUpTime))
 	defer cancel()
 	cluster, err := localcluster.Start(setUp, localcluster.Options{})
@@ -63,7 +66,7 @@ func onStage(ctx context.Context, out *printer, play func(context.Context, *stag
 	if err != nil {
 		return err
 	}
-	reporter, err := report.New(client, gate, report.Options{Component: "quickstart"})
+	reporter, err := report.New(client, gate, report.Options{})
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,9 @@ func main() {
 			if o.Child, err = command.ClientConfig(*child, "pass a kubeconfig by -child-kubeconfig"); err != nil {
 				return err
 			}
+			if o.Recorder, err = command.Recorder(ctx, o.Parent, "syncgate-agent"); err != nil {
+				return err
+			}
 			o.Listener = listener
 			return agent.Run(ctx, o)
 		}

@@ -24,6 +24,9 @@ func main() {
 			if o.Parent, err = command.ClientConfig(*parent, "pass a kubeconfig by -parent-kubeconfig"); err != nil {
 				return err
 			}
+			if o.Recorder, err = command.Recorder(ctx, o.Parent, "syncgate-hub"); err != nil {
+				return err
+			}
 			o.Child, o.Listener = hub.ChildrenIn(*children), listener
 			return hub.Run(ctx, o)
 		}

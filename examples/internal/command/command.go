@@ -12,8 +12,12 @@ import (
 	"os/signal"
 	"syscall"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 )
 
@@ -80,4 +84,18 @@ func ClientConfig(kubeconfig, hint string) (*rest.Config, error) {
 	// needs; the server has limits of its own.
 	config.QPS, config.Burst = 100, 200
 	return config, nil
+}
+
+// Recorder returns a recorder of Events in a cluster, with component as their source. It
+// ends with ctx. A server without the core API, such as a localcluster, refuses each
+// Event, which is logged.
+func Recorder(ctx context.Context, config *rest.Config, component string) (record.EventRecorder, error) {
+	client, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating a client for Events: %w", err)
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.Events("")})
+	// The Events refer to their objects by reference, so the scheme may be empty.
+	return broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: component}), nil
 }

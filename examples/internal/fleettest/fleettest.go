@@ -75,6 +75,9 @@ type Child struct {
 // New starts a parent and n children, which are registered with a sync mode.
 func New(tb testing.TB, n int, mode syncgate.Mode) *Fleet {
 	tb.Helper()
+	if err := localcluster.Build(context.Background()); err != nil { // the first time it takes longer than Soon
+		tb.Fatal(err)
+	}
 	f := &Fleet{TB: tb, Parent: &Parent{log: &requestLog{}}, Children: make([]*Child, n)}
 	var starting sync.WaitGroup
 	starting.Go(func() {

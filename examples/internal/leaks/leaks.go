@@ -13,8 +13,7 @@ import (
 )
 
 // Main runs the tests of a package and fails when they leave a goroutine behind.
-// Nothing is ignored, but some goroutines of an API server sit out a timer of up to
-// three seconds (see localcluster), so it looks again until they must be gone.
+// Nothing is ignored, but a busy machine takes its time to end one.
 func Main(m *testing.M) {
 	code := m.Run()
 	if code == 0 {

@@ -1,0 +1,13 @@
+package localcluster
+
+import "k8s.io/client-go/rest"
+
+// ServerPID is the server process.
+func (c *Cluster) ServerPID() int { return c.process.cmd.Process.Pid }
+
+// Direct is the client configuration that goes past Options.Handler.
+func (c *Cluster) Direct() *rest.Config {
+	config := c.Config()
+	config.Host = c.control.host
+	return config
+}

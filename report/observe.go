@@ -1,0 +1,122 @@
+package report
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusternet/syncgate/internal/api"
+	"github.com/clusternet/syncgate/syncgate"
+)
+
+func (r *Reporter) handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    r.observe,
+		UpdateFunc: func(_, obj any) { r.observe(obj) },
+		DeleteFunc: r.observeDeletion,
+	}
+}
+
+// observe takes in a ManagedCluster, and queues its cluster when there may be something
+// to report. A heartbeat queues nothing.
+//
+// Where holds have changed, or who deploys, the cluster is queued a second time: the
+// gate may get this event later than we do. Until then it looks as if it had not opened
+// in between, or as if the other side still deployed.
+func (r *Reporter) observe(obj any) {
+	e, ok := read(obj)
+	if !ok {
+		r.log.V(4).Info("Ignored an object that is no ManagedCluster", "type", fmt.Sprintf("%T", obj))
+		return
+	}
+	c := r.table.put(e)
+	again := c.holds || c.deployer && r.closed(e.clusterID)
+	if c.content || again {
+		r.queue.Add(e.clusterID)
+	}
+	if again {
+		r.queue.AddAfter(e.clusterID, recheckDelay)
+	}
+}
+
+func (r *Reporter) observeDeletion(obj any) {
+	if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+		r.table.drop(types.NamespacedName(name))
+	}
+}
+
+// read returns what is needed of an object. Only the gate decides whether the object
+// counts for the cluster.
+func read(obj any) (*entry, bool) {
+	m, err := meta.Accessor(obj)
+	if err != nil || api.IsNil(obj) {
+		return nil, false
+	}
+	var content map[string]any
+	u, untyped := obj.(runtime.Unstructured)
+	if untyped {
+		content = u.UnstructuredContent()
+	} else if content, err = runtime.DefaultUnstructuredConverter.ToUnstructured(obj); err != nil {
+		return nil, false
+	}
+	clusterID, ok, _ := unstructured.NestedString(content, "spec", "clusterId")
+	if !ok && !untyped && !hasField(reflect.TypeOf(obj), "spec", "clusterId") {
+		clusterID = m.GetLabels()[api.ClusterIDLabel] // as the gate does
+	}
+	var by deployer
+	by.syncMode, _, _ = unstructured.NestedString(content, "spec", "syncMode")
+	by.appPusher, by.reported, _ = unstructured.NestedBool(content, "status", "appPusher")
+	return &entry{
+		key:        types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()},
+		clusterID:  types.UID(clusterID),
+		uid:        m.GetUID(),
+		generation: m.GetGeneration(),
+		holds:      holdsOf(content),
+		deployer:   by,
+		observed:   observedIn(content),
+	}, true
+}
+
+// holdsOf returns the holds that are annotations of an object, sorted by owner, as a
+// gate reads them. The gate does not know the reason of one that is no string.
+func holdsOf(object map[string]any) []syncgate.Hold {
+	value, _, _ := unstructured.NestedFieldNoCopy(object, "metadata", "annotations")
+	annotations, _ := value.(map[string]any)
+	var holds []syncgate.Hold
+	for name, value := range annotations {
+		owner, ok := api.HoldOwner(name)
+		if !ok || value == "false" {
+			continue
+		}
+		reason, ok := value.(string)
+		if !ok {
+			reason = fmt.Sprintf("%T %v", value, value)
+		}
+		holds = append(holds, syncgate.Hold{Owner: owner, Reason: reason})
+	}
+	slices.SortFunc(holds, func(a, b syncgate.Hold) int { return strings.Compare(a.Owner, b.Owner) })
+	return holds
+}
+
+// hasField reports whether a Go type has a nested field with these JSON names.
+func hasField(t reflect.Type, names ...string) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if len(names) == 0 || t.Kind() != reflect.Struct {
+		return len(names) == 0
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == names[0] && f.IsExported() {
+			return hasField(f.Type, names[1:]...)
+		}
+	}
+	return false
+}

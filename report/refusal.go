@@ -1,0 +1,118 @@
+package report
+
+import (
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	minPace      = 100 * time.Millisecond // between two writes to one object
+	maxPace      = 30 * time.Second       // when others undo them again and again
+	retryRefused = 5 * time.Minute
+	retryChanged = 10 * time.Second // after a refusal, when there is something new to write
+)
+
+// pace returns how long after the last write the next one may come.
+func (e *entry) pace(want *metav1.Condition) time.Duration {
+	pace := minPace
+	if equal(e.reported, want) {
+		for i := 0; i < e.repairs && pace < maxPace; i++ {
+			pace *= 2
+		}
+	}
+	return min(pace, maxPace)
+}
+
+// refusal is an error that another try does not solve soon.
+type refusal struct {
+	kind refusalKind
+	error
+}
+
+func (r *refusal) Unwrap() error { return r.error }
+
+type refusalKind int
+
+const (
+	notAllowed   refusalKind = iota // for no object
+	notKept                         // by the CRD, so most likely for no object
+	malformed                       // for this object only
+	refusalKinds                    // their number
+)
+
+func (k refusalKind) remedy() string {
+	switch k {
+	case notAllowed:
+		return "allow get on managedclusters and update on managedclusters/status, and check that the credentials are valid"
+	case notKept:
+		return "check that the CRD has the status subresource with its conditions"
+	default:
+		return "correct the status of the ManagedCluster"
+	}
+}
+
+// classify makes a refusal of an error that does not pass by itself.
+func classify(attempt string, err error) error {
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		err = &refusal{notAllowed, err}
+	case apierrors.IsInvalid(err), apierrors.IsMethodNotSupported(err):
+		err = &refusal{notKept, err}
+	}
+	return fmt.Errorf("%s: %w", attempt, err)
+}
+
+// refused is an attempt to write that was refused. It is immutable.
+type refused struct {
+	kind refusalKind
+	at   time.Time
+	want metav1.Condition
+}
+
+// delay returns for how long not to try to write a condition.
+func (r *refused) delay(want *metav1.Condition) time.Duration {
+	if r != nil && differs(want, &r.want) {
+		return retryChanged - time.Since(r.at)
+	}
+	return r.remaining()
+}
+
+// remaining returns for how long the refusal counts. It counts too while there is
+// nothing to write: a cluster that toggles soon has something again.
+func (r *refused) remaining() time.Duration {
+	if r == nil {
+		return 0
+	}
+	return retryRefused - time.Since(r.at)
+}
+
+// refuse notes a refusal. It logs the first one of a kind, and not the ones that follow
+// while it lasts. A malformed object is logged in any case, since each has to be
+// corrected by itself.
+func (r *Reporter) refuse(e *entry, want *metav1.Condition, kind refusalKind, err error) {
+	first := false
+	r.table.update(e, func(now *entry) {
+		again := now.refused != nil && now.refused.kind == kind
+		r.table.acceptLocked(now)
+		now.refused = &refused{kind, time.Now(), *want}
+		r.table.refusals[kind]++
+		first = !again && (r.table.refusals[kind] == 1 || kind == malformed)
+	})
+	if first {
+		r.log.Error(err, "Can't acknowledge a pause; the gate works all the same", "managedCluster", e.key,
+			"do", kind.remedy(), "retryAfter", retryRefused)
+		return
+	}
+	r.log.V(4).Info("Still can't acknowledge a pause", "managedCluster", e.key, "err", err)
+}
+
+// acceptLocked notes that an entry is not refused any more.
+func (t *table) acceptLocked(e *entry) {
+	if e.refused != nil {
+		t.refusals[e.refused.kind]--
+		e.refused = nil
+	}
+}

@@ -1,0 +1,126 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusternet/syncgate/syncgate"
+)
+
+// maxMessage bounds a message in bytes. A CRD may refuse more than 32 KiB, and the
+// holds of a ManagedCluster can be longer.
+const maxMessage = 4096
+
+// snapshot is a gate at one moment.
+type snapshot struct {
+	state    syncgate.State
+	inFlight int
+	objects  map[types.NamespacedName]syncgate.Object
+}
+
+// snapshotOf returns a snapshot in which the gate has not opened between the state and
+// the count of operations. Otherwise none in flight would not prove that the pause has
+// taken hold.
+func snapshotOf(gate *syncgate.Gate) snapshot {
+	for {
+		s := snapshot{objects: map[types.NamespacedName]syncgate.Object{}}
+		resumes := gate.Stats().Resumes
+		for _, o := range gate.Objects() { // before the state, see there
+			s.objects[o.NamespacedName] = o
+		}
+		s.state = gate.State()
+		s.inFlight = gate.InFlight()
+		if gate.Stats().Resumes == resumes {
+			return s
+		}
+	}
+}
+
+// decided reports whether anything is known of the cluster.
+func (s *snapshot) decided() bool {
+	return s.state.Phase == syncgate.Open || s.state.Phase == syncgate.Paused
+}
+
+// covers reports whether the snapshot takes in the hold annotations of these entries,
+// which are all of the cluster. Edits of the flag change the generation. What
+// cannot be read is not compared.
+func (s *snapshot) covers(entries []entry) bool {
+	if s.unreadable() {
+		return true
+	}
+	var holds []syncgate.Hold
+	for _, e := range entries {
+		holds = append(holds, e.holds...)
+	}
+	return slices.Equal(annotations(holds), annotations(s.state.Holds))
+}
+
+// annotations returns the holds that are not the field spec.syncPaused, sorted.
+func annotations(holds []syncgate.Hold) []syncgate.Hold {
+	out := make([]syncgate.Hold, 0, len(holds))
+	for _, hold := range holds {
+		if hold != (syncgate.Hold{Owner: syncgate.SyncPausedField}) {
+			out = append(out, hold)
+		}
+	}
+	slices.SortFunc(out, func(a, b syncgate.Hold) int {
+		return cmp.Or(strings.Compare(a.Owner, b.Owner), strings.Compare(a.Reason, b.Reason))
+	})
+	return out
+}
+
+func (s *snapshot) draining() bool {
+	return s.state.Phase == syncgate.Paused && !s.unreadable() && s.inFlight > 0
+}
+
+func (s *snapshot) unreadable() bool {
+	return s.state.Reason == syncgate.ReasonMalformed || s.state.Reason == syncgate.ReasonFieldNotVisible
+}
+
+// conditionOf returns the condition that an entry should have, without the time. The
+// snapshot has to be decided. The error says that the gate has not read the object yet.
+func (s *snapshot) conditionOf(e *entry) (metav1.Condition, error) {
+	object, ok := s.objects[e.key]
+	if !ok || object.UID != e.uid || object.Generation < e.generation {
+		return metav1.Condition{}, errGateBehind
+	}
+	return s.condition(object), nil
+}
+
+func (s *snapshot) condition(o syncgate.Object) metav1.Condition {
+	c := metav1.Condition{Type: ConditionType, Status: metav1.ConditionFalse, ObservedGeneration: o.Generation}
+	switch {
+	case s.state.Phase == syncgate.Open:
+		c.Reason, c.Message = ReasonSyncing, "nothing holds the cluster"
+	case s.unreadable():
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, s.state.Reason, s.state.Message
+	case s.inFlight > 0:
+		c.Reason = ReasonDraining
+		c.Message = fmt.Sprintf("%s; operations still in flight: %d", s.holders(o), s.inFlight)
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, ReasonPaused
+		c.Message = s.holders(o) + "; nothing is in flight"
+	}
+	if len(c.Message) > maxMessage {
+		const ellipsis = "..."
+		c.Message = strings.ToValidUTF8(c.Message[:maxMessage-len(ellipsis)], "") + ellipsis
+	}
+	return c
+}
+
+func (s *snapshot) holders(o syncgate.Object) string {
+	holds := make([]string, 0, len(s.state.Holds))
+	for _, hold := range s.state.Holds {
+		holds = append(holds, hold.String())
+	}
+	out := "held by " + strings.Join(holds, ", ")
+	if s.state.Object != o.NamespacedName { // another ManagedCluster of the same cluster
+		out += fmt.Sprintf(", see ManagedCluster %s", s.state.Object)
+	}
+	return out
+}
