@@ -18,8 +18,8 @@ import (
 
 var sink atomic.Int64
 
-// BenchmarkPaused compares Gate.Paused with a bare load of an atomic pointer, by
-// one reader and by as many as there are processors.
+// BenchmarkPaused compares Gate.Paused with the load of an atomic pointer, for one
+// reader and for one reader on each processor.
 func BenchmarkPaused(b *testing.B) {
 	hub, _ := running(b, cluster())
 	gate := hub.Gate(id)
@@ -49,9 +49,9 @@ func BenchmarkPaused(b *testing.B) {
 	}
 }
 
-// BenchmarkHubGatePaused asks a hub of 100,000 clusters: always for the same one,
-// and for all at random. The latter measures the machine's caches first of all,
-// so a bare map is beside it.
+// BenchmarkHubGatePaused reads one gate of a hub with 100,000 clusters, and all of
+// them in random order. Random order measures mostly the caches of the machine, so
+// a plain map is measured too.
 func BenchmarkHubGatePaused(b *testing.B) {
 	const clusters = 100_000
 	objects := make([]any, clusters)
@@ -128,8 +128,7 @@ func BenchmarkDo(b *testing.B) {
 	})
 }
 
-// BenchmarkHeartbeat is our handler's share of an update that changes the status
-// alone.
+// BenchmarkHeartbeat measures the handler for an update of the status only.
 func BenchmarkHeartbeat(b *testing.B) {
 	for name, opts := range map[string][]tu.Option{"open": nil, "held": {tu.Paused(true), tu.Held("backup", "nightly")}} {
 		b.Run(name, func(b *testing.B) {
@@ -146,7 +145,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// BenchmarkFlip is the cost of a decision, up to Paused telling it.
+// BenchmarkFlip measures a decision, from the event until Paused returns it.
 func BenchmarkFlip(b *testing.B) {
 	open := cluster()
 	paused := tu.With(open, tu.Paused(true))
@@ -167,8 +166,8 @@ func BenchmarkFlip(b *testing.B) {
 	}
 }
 
-// BenchmarkReplay replays 100,000 keys into a workqueue, beside adding them to one
-// without a backlog, and tells what a parked key costs beyond itself.
+// BenchmarkReplay requeues 100,000 keys into a workqueue, and compares that with
+// adding them without a backlog. It reports the memory of a parked key.
 func BenchmarkReplay(b *testing.B) {
 	const keys = 100_000
 	names := make([]string, keys)

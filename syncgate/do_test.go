@@ -18,8 +18,8 @@ import (
 )
 
 // These tests check admission: a closed gate admits no operation, an admitted
-// operation runs to its end with all its nested parts, and the waits for an open and
-// for a drained gate.
+// operation runs to its end with all its nested parts, and the waits end when the
+// gate is open, or drained.
 
 func TestNothingStartsOnceClosed(t *testing.T) {
 	obj := cluster()

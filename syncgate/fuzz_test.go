@@ -11,8 +11,8 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// FuzzDecision feeds objects of any shape. None may panic, and a gate may be open
-// only where nothing in the object can be meant to close it.
+// FuzzDecision decides objects of any shape. None may panic, and a gate may open only
+// if nothing in the object can mean a pause.
 func FuzzDecision(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `null`, `{"spec":null}`, `{"spec":[]}`, `{"metadata":7}`,
@@ -43,15 +43,15 @@ func FuzzDecision(f *testing.F) {
 		if s.Phase == syncgate.Open && !mayOpen(content) {
 			t.Errorf("%s opened the gate: %+v", data, s)
 		}
-		// Gone is what the object before has left behind.
+		// Gone is the state that the object before has left.
 		if s.Paused != gate.Paused() || s.Phase != syncgate.Gone && s.Paused == (s.Phase == syncgate.Open) {
 			t.Errorf("%s: Paused() = %v, State() = %+v", data, gate.Paused(), s)
 		}
 	})
 }
 
-// mayOpen is the contract once more, written from the other end: everything that
-// is there must be known to be harmless.
+// mayOpen writes the rule of the decision the other way round: every part of the
+// object must be known to be harmless.
 func mayOpen(content map[string]any) bool {
 	var object struct {
 		Metadata struct {
