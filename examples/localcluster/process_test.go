@@ -42,9 +42,13 @@ func TestQuiet(t *testing.T) {
 		}
 		return
 	}
+	program, err := localcluster.Program(t.Context()) // to build is no line either
+	if err != nil {
+		t.Fatal(err)
+	}
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestQuiet$")
-	cmd.Env = append(os.Environ(), helperEnv+"=1")
+	cmd.Env = append(os.Environ(), helperEnv+"=1", "LOCALCLUSTER_APISERVER="+program)
 	cmd.Stderr = &stderr
 	if out, err := cmd.Output(); err != nil {
 		t.Fatalf("%v\n%s%s", err, out, &stderr)
