@@ -2,6 +2,8 @@
 # on the oldest that it supports.
 GO ?= go
 COUNT ?= 10
+APISERVER = $(GO) tool -C examples -n github.com/clusternet/syncgate/examples/localcluster/apiserver
+WITH_APISERVER = LOCALCLUSTER_APISERVER="$$($(APISERVER))"
 
 .PHONY: demo demo-fleet apiserver test race busy lint bench fuzz compat apidiff
 
@@ -13,15 +15,15 @@ demo-fleet: ## pauses in a fleet, by the real deployers
 
 # Tests start this program. Built before them, its minutes count in no test's timeout.
 apiserver: ## the API server of the examples, without the race detector
-	$(GO) tool -C examples -n github.com/clusternet/syncgate/examples/localcluster/apiserver >/dev/null
+	$(APISERVER) >/dev/null
 
 test: apiserver ## all tests, those on a real API server too
 	$(GO) test ./...
-	$(GO) test -C examples ./...
+	$(WITH_APISERVER) $(GO) test -C examples ./...
 
 race: apiserver ## the same under the race detector, with less chance
 	$(GO) test -race ./...
-	$(GO) test -C examples -race -short ./...
+	$(WITH_APISERVER) $(GO) test -C examples -race -short ./...
 
 # -count 1: no result comes from the cache. The loops end with the shell, however it ends.
 busy: apiserver ## all tests COUNT times, beside a busy loop for each processor
@@ -31,7 +33,7 @@ busy: apiserver ## all tests COUNT times, beside a busy loop for each processor
 	for run in $$(seq $(COUNT)); do \
 		echo "== run $$run of $(COUNT)"; ok=yes; \
 		$(GO) test -count 1 ./... || ok=; \
-		$(GO) test -C examples -count 1 ./... || ok=; \
+		$(WITH_APISERVER) $(GO) test -C examples -count 1 ./... || ok=; \
 		test $$ok || failed=$$((failed + 1)); \
 	done; \
 	echo "== $(COUNT) runs beside $$(nproc) busy loops: $$failed failed"; test $$failed = 0

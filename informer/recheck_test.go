@@ -126,6 +126,23 @@ func TestListUnderTheOldSchema(t *testing.T) {
 	}
 }
 
+// The CRD may change while the watch after the list can't be opened.
+func TestListBeforeAWatchThatFails(t *testing.T) {
+	eachWay(t, func(t *testing.T, way way) {
+		if way == watchList {
+			t.Skip("the list is the watch")
+		}
+		server := newServer(t, mine("a"))
+		server.Fail(testutil.Refused.On(testutil.Watch).Times(1))
+		inf := forCluster(t, server, informer.Auto)
+		run(t, server, inf)
+		server.Rewrite(mine("a", testutil.Paused(true)))
+		pass(time.Minute)
+		wantPaused(t, inf, "after the watch was opened", "a", true)
+		wantHealthy(t, inf, "after the watch was opened")
+	})
+}
+
 func TestRestartsWithoutRecheck(t *testing.T) {
 	eachWay(t, func(t *testing.T, _ way) {
 		server := newServer(t, mine("a"))

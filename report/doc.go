@@ -45,13 +45,12 @@
 // A pause that ends before it took hold has no Event. The state that a process finds
 // when it starts is not a change, so a restart records nothing twice.
 //
-// The recorder is client-go's record.EventRecorder, and most programs have one. Its
-// broadcaster queues Events, and sends them from a goroutine of its own, so recording
-// never blocks. It counts equal Events in one object, combines similar ones and limits
-// their rate per object. It tries again when the server cannot be reached, and drops
-// what the server refuses. See the example of [Options] for how to make a recorder.
-// That broadcaster needs a typed client of core/v1, which is yours; this package only
-// writes with the dynamic client that it is given.
+// The recorder is client-go's record.EventRecorder, which most programs have. See the
+// example of [Options] for how to make one: its broadcaster needs a typed client of
+// core/v1, which is then yours. Recording never blocks: the broadcaster queues Events
+// and sends them from a goroutine of its own. It counts equal Events in one object,
+// combines similar ones, and limits their rate per object. It tries a few times when
+// the server cannot be reached. What the server refuses is logged and dropped.
 //
 // # Rights
 //

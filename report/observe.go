@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,7 +28,7 @@ func (r *Reporter) handler() cache.ResourceEventHandler {
 // observe takes in a ManagedCluster, and queues its cluster when there may be something
 // to report. A heartbeat queues nothing.
 //
-// Where holds have changed, or who deploys, the cluster is queued a second time: the
+// Where holds have changed, or who deploys, the cluster is reconciled a second time: the
 // gate may get this event later than we do. Until then it looks as if it had not opened
 // in between, or as if the other side still deployed.
 func (r *Reporter) observe(obj any) {
@@ -38,11 +39,11 @@ func (r *Reporter) observe(obj any) {
 	}
 	c := r.table.put(e)
 	again := c.holds || c.deployer && r.closed(e.clusterID)
+	if again {
+		r.table.update(e, func(now *entry) { now.recheckAt = time.Now().Add(recheckDelay) })
+	}
 	if c.content || again {
 		r.queue.Add(e.clusterID)
-	}
-	if again {
-		r.queue.AddAfter(e.clusterID, recheckDelay)
 	}
 }
 

@@ -29,6 +29,9 @@ func (r *Reporter) reconcile(ctx context.Context, clusterID types.UID) {
 		r.queue.Forget(clusterID)
 		return // the first Change of the gate queues the cluster again
 	}
+	if wait := r.table.recheckIn(clusterID); wait > 0 {
+		r.queue.AddAfter(clusterID, wait) // each time: the queue keeps the earliest time only
+	}
 	if r.opts.Acknowledge != nil && !r.opts.Acknowledge(gate) {
 		r.stopDrainWait(clusterID)
 		r.queue.Forget(clusterID)

@@ -138,11 +138,15 @@ func TestRefusedWhileItDrainsAndToggles(t *testing.T) {
 	for _, code := range []int{http.StatusForbidden, http.StatusUnauthorized} {
 		inBubble(t, report.Options{}, one(), func(t *testing.T, f *fixture) {
 			f.server.Fail(tu.Status(code).On(tu.Get))
-			end := f.operate()
+			end, end2, end3 := f.operate(), f.operate(), f.operate()
 			f.change("child", tu.Paused(true))
 			for range 10 {
 				f.refuses() // nothing begins while the gate drains
 				f.pass(time.Second)
+			}
+			for _, end := range []func(){end2, end3} { // another number is no reason to try earlier
+				end()
+				f.pass(20 * time.Second)
 			}
 			f.pass(time.Hour)
 			if n := len(f.requests(tu.Get)); n != 13 {

@@ -32,6 +32,8 @@ func TestStart(t *testing.T) {
 		"paused, edited since":        {child(edited, tu.Paused(true), withConditions(pausedBefore)), strings.Replace(paused2, "2", "3", 1), true, nil},
 		"open, written before":        {child(own2()), "False Syncing 1: nothing holds the cluster", false, nil},
 		"malformed, written before":   {child(tu.Paused(1.5), withConditions(own("Unknown", "Malformed", "whatever", 1))), "Unknown Malformed 2: ManagedCluster " + ns + "/child: spec.syncPaused is 1.5 of type float64; set it to true or false, or remove it", true, nil},
+		"a malformed one, open":       {child(withConditions(condition{"type": "SyncPaused", "status": true})), "False Syncing 1: nothing holds the cluster", true, nil},
+		"malformed and True, open":    {child(withConditions(condition{"type": "SyncPaused", "status": "True", "message": int64(1)})), "False Syncing 1: nothing holds the cluster", true, []string{"Normal SyncResumed: child"}},
 		"a condition of another kind": {child(tu.Paused(true), withConditions(condition{"type": "SyncPaused", "status": true})), paused2, true, []string{"Normal SyncPaused: child"}},
 	} {
 		t.Run(name, func(t *testing.T) {

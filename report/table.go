@@ -30,7 +30,8 @@ type entry struct {
 	holds      []syncgate.Hold // by annotations; immutable
 	deployer   deployer
 	observed   observed
-	event      uint64 // the last one; differs after each
+	event      uint64    // the last one; differs after each
+	recheckAt  time.Time // when the cluster has to be reconciled once more
 
 	reported  *metav1.Condition // what was last written or found right; nil: nothing
 	writtenAt time.Time         // the last write
@@ -111,6 +112,16 @@ func (t *table) entriesOf(clusterID types.UID) []entry {
 		out = append(out, *e)
 	}
 	return out
+}
+
+// recheckIn returns how long until a cluster has to be reconciled once more.
+func (t *table) recheckIn(clusterID types.UID) (d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.clusters[clusterID] {
+		d = max(d, time.Until(e.recheckAt))
+	}
+	return d
 }
 
 // update changes the entry that e is a copy of, unless the object is gone or counts

@@ -99,9 +99,11 @@ func (l *backlogLoad) flip(t *testing.T, gate int, random *rand.Rand) (stop func
 	return func() { end(); l.source.Update(nil, l.object(gate, false)) }
 }
 
-// park uses a thousand keys at gates at random.
+// park uses a thousand keys at random gates, and more until some key is parked: on a
+// busy machine, all gates may stay open for long.
 func (l *backlogLoad) park(t *testing.T, worker int, random *rand.Rand) {
-	for n := range 1000 {
+	ctx := patience(t)
+	for n := 0; n < 1000 || !l.anyParked() && ctx.Err() == nil; n++ {
 		k := loadKey{random.IntN(len(l.gates)), worker, n}
 		parked, err := l.backlog.Do(context.Background(), l.gates[k.gate], k, nothing)
 		if err != nil {
@@ -116,6 +118,12 @@ func (l *backlogLoad) park(t *testing.T, worker int, random *rand.Rand) {
 			l.backlog.Forget(loadKey{-1, worker, n}) // it was never parked
 		}
 	}
+}
+
+func (l *backlogLoad) anyParked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.parked) > 0
 }
 
 func (l *backlogLoad) verify(t *testing.T) {

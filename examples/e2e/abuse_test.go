@@ -145,7 +145,7 @@ func setOwnerMark(c *fleettest.Child, app, mark string) {
 
 // Annotations and labels with a value that is not a string are read as if there were none.
 // The deployer's own must not replace them.
-func testNonStringValues(f *fleettest.Fleet, c *fleettest.Child) {
+func testNonStringValues(_ *fleettest.Fleet, c *fleettest.Child) {
 	c.Describe("values", fleettest.App("values", "1"))
 	c.AwaitPhase("Success", "values")
 	c.Quiet()

@@ -17,7 +17,7 @@ import (
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
 )
 
-const thingGroup = "gone.example.com"
+const thingGroup = "things.example.com"
 
 // thingCRD returns a CRD with these versions, of which the first is stored; one with a
 // minus sign is not served.

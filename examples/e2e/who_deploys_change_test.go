@@ -38,8 +38,9 @@ func testFlips(t *testing.T, f *fleettest.Fleet) {
 		awaitHubObserved(f)
 		idle()
 		for _, c := range clusters {
-			if got := c.written(); len(got) > 0 || c.Description("web").Object["status"] != nil {
-				t.Errorf("%s, %s: %v, and the Description is %v; want it left alone", c.Name, when, got, c.Description("web").Object)
+			got := c.Description("web")
+			if n := len(c.written()); n > 0 || got == nil || got.Object["status"] != nil {
+				t.Errorf("%s, %s: %d writes, and the Description is %v; want it left alone", c.Name, when, n, got)
 			}
 		}
 	}

@@ -23,15 +23,11 @@ type problemLog struct {
 	last syncgate.ModeProblem
 }
 
-func (t *problemLog) Init(logr.RuntimeInfo) {}
-
-func (t *problemLog) Enabled(int) bool { return false }
-
-func (t *problemLog) Info(int, string, ...any) {}
-
+func (t *problemLog) Init(logr.RuntimeInfo)          {}
+func (t *problemLog) Enabled(int) bool               { return false }
+func (t *problemLog) Info(int, string, ...any)       {}
 func (t *problemLog) WithValues(...any) logr.LogSink { return t }
-
-func (t *problemLog) WithName(string) logr.LogSink { return t }
+func (t *problemLog) WithName(string) logr.LogSink   { return t }
 
 func (t *problemLog) problem() (last syncgate.ModeProblem) {
 	t.mu.Lock()

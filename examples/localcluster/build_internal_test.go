@@ -17,6 +17,7 @@ func TestBuildFails(t *testing.T) {
 		<-built
 		built <- path
 	}()
+	t.Setenv(programEnv, "")
 	t.Setenv("PATH", t.TempDir())
 	err := Build(t.Context())
 	if err == nil || !strings.HasPrefix(err.Error(), "building the API server: ") || !strings.Contains(err.Error(), programEnv) {

@@ -147,7 +147,7 @@ func (c *Cluster) startIn(ctx context.Context, data, temp, program string, opts 
 	if c.control, err = newControlClient(creds.config(behind, private)); err != nil {
 		return fmt.Errorf("creating a client of the API server: %w", err)
 	}
-	c.process, err = startProcess(program, control.Config{
+	c.process, err = startProcess(ctx, program, control.Config{
 		CA: creds.ca, Cert: creds.cert, Key: creds.key, Token: creds.token, Private: private,
 		EtcdDir: filepath.Join(data, "etcd"), TempDir: temp,
 	}, behind, lock.File)

@@ -1,6 +1,13 @@
 package localcluster
 
-import "k8s.io/client-go/rest"
+import (
+	"context"
+
+	"k8s.io/client-go/rest"
+)
+
+// Program is the path of the server's program.
+func Program(ctx context.Context) (string, error) { return program(ctx) }
 
 // ServerPID is the server process.
 func (c *Cluster) ServerPID() int { return c.process.cmd.Process.Pid }

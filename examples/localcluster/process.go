@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/clusternet/syncgate/examples/localcluster/internal/control"
@@ -35,7 +36,23 @@ type process struct {
 }
 
 // startProcess starts the program. The listener and the lock stay open in this process too.
-func startProcess(program string, config control.Config, listener net.Listener, lock *os.File) (*process, error) {
+//
+// Two go commands that build at once write the same file. Who comes first waits for the other one.
+func startProcess(ctx context.Context, program string, config control.Config, listener net.Listener, lock *os.File) (*process, error) {
+	for {
+		p, err := tryStartProcess(program, config, listener, lock)
+		if !errors.Is(err, syscall.ETXTBSY) {
+			return p, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w (at last: %w)", context.Cause(ctx), err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+func tryStartProcess(program string, config control.Config, listener net.Listener, lock *os.File) (*process, error) {
 	line, err := json.Marshal(config)
 	if err != nil {
 		return nil, err

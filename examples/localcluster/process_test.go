@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -42,9 +43,13 @@ func TestQuiet(t *testing.T) {
 		}
 		return
 	}
+	program, err := localcluster.Program(t.Context()) // to build is no line either
+	if err != nil {
+		t.Fatal(err)
+	}
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestQuiet$")
-	cmd.Env = append(os.Environ(), helperEnv+"=1")
+	cmd.Env = append(os.Environ(), helperEnv+"=1", "LOCALCLUSTER_APISERVER="+program)
 	cmd.Stderr = &stderr
 	if out, err := cmd.Output(); err != nil {
 		t.Fatalf("%v\n%s%s", err, out, &stderr)
@@ -158,6 +163,16 @@ func TestServerProcessFails(t *testing.T) {
 	_, err := localcluster.Start(t.Context(), localcluster.Options{})
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no server here") {
 		t.Errorf("Start() of a program that fails = %v; want its status and its last lines", err)
+	}
+	// Somebody still writes it.
+	file, err := os.OpenFile(program, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { _ = file.Close() })
+	_, err = localcluster.Start(t.Context(), localcluster.Options{})
+	if err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("Start() of a program that is still written = %v; want its status", err)
 	}
 	t.Setenv("LOCALCLUSTER_APISERVER", program+"-absent")
 	_, err = localcluster.Start(t.Context(), localcluster.Options{})

@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +17,10 @@ import (
 // SYNCGATE_TEST_LOG=1 in the environment to see them.
 func Main(m *testing.M) {
 	if os.Getenv("SYNCGATE_TEST_LOG") == "" {
-		klog.LogToStderr(false)
+		flags := flag.NewFlagSet("", flag.PanicOnError)
+		klog.InitFlags(flags)
+		_ = flags.Set("logtostderr", "false")
+		_ = flags.Set("stderrthreshold", "FATAL") // errors go to stderr otherwise
 		klog.SetOutput(io.Discard)
 	}
 	code := m.Run()
