@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"reflect"
 	"strings"
 	"sync"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 const (
@@ -53,7 +56,9 @@ type kind struct {
 	namespaced bool
 }
 
-func newChild(ctx context.Context, config *rest.Config, running *sync.WaitGroup, seen func(owner string), refused func()) (*child, error) {
+func newChild(ctx context.Context, config *rest.Config, gate *syncgate.Gate, running *sync.WaitGroup, seen func(owner string), refused func()) (*child, error) {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return gatedTransport{gate, next} })
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -233,6 +238,26 @@ func (c *child) get(ctx context.Context, resource dynamic.ResourceInterface, id 
 		return nil, fmt.Errorf("reading %s: %w", id, err)
 	}
 	return object, nil
+}
+
+// find returns an object in whichever version the child serves it, or a nil object.
+func (c *child) find(ctx context.Context, id identity) (dynamic.ResourceInterface, *unstructured.Unstructured, error) {
+	id, err := c.served(ctx, id)
+	if err != nil && !errors.Is(err, errNowhere) {
+		return nil, nil, fmt.Errorf("deleting %s: %w", id, err)
+	}
+	var resource dynamic.ResourceInterface
+	if err == nil {
+		resource, err = c.resource(ctx, id)
+	}
+	if errors.Is(err, errNowhere) {
+		return nil, nil, nil // its kind is gone, and so is it
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	live, err := c.get(ctx, resource, id)
+	return resource, live, err
 }
 
 // differs tells whether to apply an object would change it.

@@ -11,16 +11,19 @@
 //
 // # While the cluster is paused
 //
-// The gate is asked at each write, so a pause takes hold between two objects, and an
-// object is written whole or not at all. What the gate refuses is parked in a
-// [syncgate.Backlog] by the name of its Description, whose status then says Pending
-// and who held the cluster. Nor is a paused child read, once what was being read when
-// the pause came has been; but watches stay open.
+// A paused child gets no request. The deployer asks the gate for each object: once
+// before it reads the object, and once before it writes it. What was admitted before
+// the pause ends first, and only then the pause is acknowledged. Open watches stay open.
+// A watch that ends during the pause begins again on resume.
 //
-// On resume each parked Description is looked at once, as it is by then. What left it
-// during the pause is still known, since status.manifestStatuses lists what it has in
-// the child: an object is entered there before it is written and leaves when it is
-// deleted, so that neither a pause nor a restart forgets one.
+// What the gate refuses is parked in a [syncgate.Backlog] by the name of its
+// Description. The status of the Description then says Pending and who holds the
+// cluster.
+//
+// On resume each parked Description is reconciled once, as it is by then. What was
+// removed from it during the pause is still known: status.manifestStatuses lists what
+// it has in the child. An object is added to this list before it is written, and is
+// removed from it when it is deleted. So neither a pause nor a restart forgets one.
 package deploy
 
 import (
@@ -250,11 +253,11 @@ func (d *Deployer) lost(ctx context.Context) (bool, error) {
 // bring does what a Description asks of the child. Its error is errParked when the
 // gate has kept it from something.
 func (d *Deployer) bring(ctx context.Context, desc *description) error {
-	if err := d.leaveInPeace(ctx, desc); err != nil {
+	var c *child
+	if err := d.do(ctx, desc, func(context.Context) (err error) {
+		c, err = d.connect(ctx) // not with the context of this step: its watches outlast it
 		return err
-	}
-	c, err := d.connect(ctx)
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	objects, err := desc.objects()
@@ -277,9 +280,13 @@ func (d *Deployer) bring(ctx context.Context, desc *description) error {
 	var due []write
 	var errs []error
 	for _, object := range objects {
-		w, err := d.plan(ctx, c, desc, object)
+		var w *write
+		err := d.request(ctx, desc, c, func(ctx context.Context) (err error) {
+			w, err = d.plan(ctx, c, desc, object)
+			return err
+		})
 		switch {
-		case errors.Is(err, errParked) || ctx.Err() != nil:
+		case errors.Is(err, errParked) || errors.Is(err, errOverdue) || ctx.Err() != nil:
 			return err
 		case err != nil:
 			errs = append(errs, err)
@@ -297,7 +304,7 @@ func (d *Deployer) bring(ctx context.Context, desc *description) error {
 		return err
 	}
 	for _, w := range due {
-		err := d.write(ctx, desc, c, func(ctx context.Context) error {
+		err := d.request(ctx, desc, c, func(ctx context.Context) error {
 			klog.FromContext(ctx).V(2).Info("Applying", "object", identityOf(w.object).String(), "description", desc.key())
 			return c.apply(ctx, w.resource, w.object)
 		})
@@ -323,9 +330,6 @@ type write struct {
 
 // plan returns what to write for an object, or nil if that would change nothing.
 func (d *Deployer) plan(ctx context.Context, c *child, desc *description, object *unstructured.Unstructured) (*write, error) {
-	if err := d.leaveInPeace(ctx, desc); err != nil {
-		return nil, err
-	}
 	id := identityOf(object)
 	resource, err := c.resource(ctx, id)
 	if err != nil {
@@ -376,25 +380,12 @@ func (d *Deployer) prune(ctx context.Context, c *child, desc *description, ids [
 // delete deletes an object, unless it belongs to another Description. That one is heir
 // if it wants the object and does not have it yet: nothing is deleted in between.
 func (d *Deployer) delete(ctx context.Context, c *child, desc *description, id identity, heir string) error {
-	if err := d.leaveInPeace(ctx, desc); err != nil {
+	var resource dynamic.ResourceInterface
+	var live *unstructured.Unstructured
+	if err := d.request(ctx, desc, c, func(ctx context.Context) (err error) {
+		resource, live, err = c.find(ctx, id)
 		return err
-	}
-	id, err := c.served(ctx, id)
-	if errors.Is(err, errNowhere) {
-		return nil // its kind is gone, and so is it
-	}
-	if err != nil {
-		return fmt.Errorf("deleting %s: %w", id, err)
-	}
-	resource, err := c.resource(ctx, id)
-	if errors.Is(err, errNowhere) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	live, err := c.get(ctx, resource, id)
-	if err != nil || live == nil || live.GetDeletionTimestamp() != nil {
+	}); err != nil || live == nil || live.GetDeletionTimestamp() != nil {
 		return err
 	}
 	switch owner := ownerOf(live); {
@@ -406,7 +397,7 @@ func (d *Deployer) delete(ctx context.Context, c *child, desc *description, id i
 		d.queue.Add(heir)
 		return fmt.Errorf("leaving %s to Description %s: that has not taken it over yet", id, heir)
 	}
-	return d.write(ctx, desc, c, func(ctx context.Context) error {
+	return d.request(ctx, desc, c, func(ctx context.Context) error {
 		klog.FromContext(ctx).V(2).Info("Deleting", "object", id.String(), "description", desc.key())
 		err := c.delete(ctx, resource, live)
 		if apierrors.IsConflict(err) {
@@ -416,9 +407,9 @@ func (d *Deployer) delete(ctx context.Context, c *child, desc *description, id i
 	})
 }
 
-// write runs fn, which writes to the child, or parks the Description. After a pause that
-// has come and gone since the child was connected to, it may be another one by now.
-func (d *Deployer) write(ctx context.Context, desc *description, c *child, fn func(context.Context) error) error {
+// request runs fn, which sends requests to the child, or parks the Description. The child
+// may have moved in a pause that has come and gone since it was connected to.
+func (d *Deployer) request(ctx context.Context, desc *description, c *child, fn func(context.Context) error) error {
 	return d.do(ctx, desc, func(ctx context.Context) error {
 		if !d.current(c) {
 			return errOverdue
@@ -433,14 +424,6 @@ func (d *Deployer) seen(owner string) {
 	if desc := d.cached(owner); desc != nil && desc.cluster() == d.cluster {
 		d.queue.AddAfter(owner, repairAfter)
 	}
-}
-
-// leaveInPeace parks the Description before a paused child is even read.
-func (d *Deployer) leaveInPeace(ctx context.Context, desc *description) error {
-	if !d.opts.Gate.Paused() {
-		return nil
-	}
-	return d.do(ctx, desc, func(context.Context) error { return nil })
 }
 
 // do runs fn, or parks the Description.
@@ -539,7 +522,7 @@ func (d *Deployer) connect(ctx context.Context) (*child, error) {
 	}
 	moved := d.child != nil && !sameWay(config, d.config)
 	if d.child == nil || moved {
-		next, err := newChild(ctx, config, &d.watches, d.seen, d.refused)
+		next, err := newChild(ctx, config, d.opts.Gate, &d.watches, d.seen, d.refused)
 		if err != nil {
 			return nil, fmt.Errorf("making a client of cluster %s: %w", d.cluster, err)
 		}
