@@ -7,8 +7,35 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/clusternet/syncgate/syncgate"
 )
+
+// errParked means that the gate has refused a step. The backlog queues its Description
+// again on resume.
+var errParked = errors.New("parked until the cluster is resumed")
+
+// admit runs fn, or parks the Description.
+func (d *Deployer) admit(ctx context.Context, desc *description, fn func(context.Context) error) error {
+	parked, err := d.backlog.Do(ctx, d.opts.Gate, desc.key(), fn)
+	if parked {
+		klog.FromContext(ctx).V(4).Info("Parked", "description", desc.key())
+		return errParked
+	}
+	return err
+}
+
+// request runs fn, which sends requests to the child, or parks the Description. The child
+// may have moved in a pause that has come and gone since it was connected to.
+func (d *Deployer) request(ctx context.Context, desc *description, c *child, fn func(context.Context) error) error {
+	return d.admit(ctx, desc, func(ctx context.Context) error {
+		if !d.current(c) {
+			return errChanged
+		}
+		return fn(ctx)
+	})
+}
 
 // gatedTransport sends no request to a paused child. A request with the context of an
 // admitted operation belongs to that operation. Any other request waits until the gate
@@ -35,7 +62,7 @@ func (t gatedTransport) RoundTrip(r *http.Request) (response *http.Response, err
 	}
 }
 
-// send limits the time until the answer begins, since a drain waits for it.
+// send limits the time until the answer begins, since the drain of a pause waits for it.
 func (t gatedTransport) send(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	timer := time.AfterFunc(writeTime, cancel)
