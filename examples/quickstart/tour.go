@@ -11,8 +11,8 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// tourTime bounds the tour, so that a fault ends in an error, not in silence.
-const tourTime = time.Minute
+// tourTime limits the tour, so that a fault ends in an error.
+const tourTime = 3 * time.Minute
 
 // tour pauses own, holds it twice, and resumes it.
 func tour(ctx context.Context, s *stage) error {
@@ -133,7 +133,7 @@ func (s *stage) prove(ctx context.Context, while time.Duration) error {
 	if after.writes != before.writes || after.writing != "" {
 		return bug("watching the paused cluster: the deployer wrote to it (%d writes before, %d after)", before.writes, after.writes)
 	}
-	s.out.step("%s later still %s done; %s, held: %s", took(while), number(after.writes, "write"),
+	s.out.step("%s later still %s done; %s; waiting: %s", took(while), number(after.writes, "write"),
 		number(after.changes-before.changes, "more change"), strings.Join(after.waiting, ", "))
 	return nil
 }
@@ -186,7 +186,7 @@ func inFlight(gate *syncgate.Gate, p progress) string {
 	return fmt.Sprintf("the write of %q, begun %s ago; a pause cancels nothing, it ends by itself", p.writing, took(time.Since(p.begun)))
 }
 
-// table shows every cluster as the hub sees it.
+// table shows every cluster as the hub knows it.
 func table(hub *syncgate.Hub) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
