@@ -206,7 +206,7 @@ func (f *fleet) pause(ctx context.Context, paused *site, was, is string) error {
 	if err := f.settle(ctx, level); err != nil {
 		return err
 	}
-	f.out.step("  by just %s of %s, each object once: %s", number(len(apps), "write"), paused.deployer(), list(apps))
+	f.out.step("  by only %s of %s, each object once: %s", number(len(apps), "write"), paused.deployer(), list(apps))
 	others := slices.DeleteFunc(slices.Clone(f.sites), func(s *site) bool { return s == paused })
 	f.out.step("  %s were not affected: %s each since the pause, those of the edit",
 		names(others), number(len(changed(apps)), "write"))
@@ -263,7 +263,7 @@ func (f *fleet) deployHeld(ctx context.Context, s *site, want []string) error {
 	}
 	reason, err := s.awaitPending(ctx)
 	if err == nil {
-		f.out.step("  %s does not: its Description says Pending after %s\n           %q", s.name, took(time.Since(sent)), reason)
+		f.out.step("  %s does not have it yet: its Description says Pending after %s\n           %q", s.name, took(time.Since(sent)), reason)
 	}
 	return err
 }

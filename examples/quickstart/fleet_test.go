@@ -29,12 +29,12 @@ func TestFleet(t *testing.T) {
 			"patched spec.syncPaused=true on "+act.paused+", to which "+act.deployer+" deploys\n",
 			"acknowledged after ", `: SyncPaused=True, "held by spec.syncPaused; nothing is in flight"`,
 			"editing the application for all: api:"+act.is+", web:"+act.is+"\n",
-			name+" does not: its Description says Pending after ", "ms\n", `"kept back when it was due: ManagedCluster `+act.paused+` is held by spec.syncPaused"`,
+			name+" does not have it yet: its Description says Pending after ", "ms\n", `"kept back when it was due: ManagedCluster `+act.paused+` is held by spec.syncPaused"`,
 			"somebody changes an app on "+name+" itself: db:hotfix\n",
 			"1.0 s later "+name+" still has api:"+act.was+", db:hotfix, web:"+act.was+"\n",
 			"deployers have sent its server no request, read or write, in the ", " since the acknowledgement\n",
 			"patched spec.syncPaused=false on "+act.paused+": after ", " it has "+level+"\n",
-			"by just 3 writes of "+act.deployer+", each object once: api, db, web\n",
+			"by only 3 writes of "+act.deployer+", each object once: api, db, web\n",
 			act.others+" were not affected: 2 writes each since the pause, those of the edit\n",
 		)
 	}
