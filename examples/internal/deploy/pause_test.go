@@ -178,7 +178,11 @@ func TestWatchEndsInPause(t *testing.T) {
 	child := newChildStub(t)
 	d := deployTo(t, child, of(t, "", `"deployer":"Generic",`+encoded(configMap("edited", "1")), ""))
 	d.await("the Description", func() bool { return d.phase() == phaseSuccess })
-	d.await("a watch", func() bool { return slices.Contains(child.since(0), "WATCH") })
+	d.await("an open watch", func() bool {
+		child.mu.Lock()
+		defer child.mu.Unlock()
+		return len(child.watches) > 0
+	})
 	d.setPaused(true)
 	n := d.awaitDrained()
 	refused := d.gate.Stats().Refused
