@@ -1,8 +1,8 @@
-// Package agent is a Pull deployer with a gate: what runs in a child cluster and
-// brings it what the parent cluster wants there. The command is syncgate-agent.
+// Package agent is a Pull deployer with a gate. It runs in a child cluster and applies
+// there what the parent cluster wants. The command is syncgate-agent.
 //
-// It follows the Descriptions of its cluster in its dedicated namespace. Package
-// deploy has what it does with them; here is how a gate is wired into an agent.
+// It follows the Descriptions of its cluster in its dedicated namespace. Package deploy
+// applies them. This package shows how to wire a gate into an agent.
 //
 // # Who deploys
 //
@@ -13,8 +13,8 @@
 //
 // # What a pause does not stop
 //
-// The heartbeat, the lease, the status of Descriptions and ManagedCluster, health and
-// metrics, and the watches.
+// The heartbeat, the lease, the status of Descriptions and ManagedCluster, health,
+// metrics, and open watches. Apart from its lease, a paused child gets no request.
 //
 // # Rights
 //
@@ -72,7 +72,7 @@ type Options struct {
 	AppPusher bool          // the hub may deploy
 
 	// LeaseNamespace is where in the child agents compete for a Lease; of several
-	// agents one deploys. Empty: there is but this one.
+	// agents one deploys. Empty: there is only this one.
 	LeaseNamespace string
 	LeaseDuration  time.Duration // 0: 15 seconds; at least 3
 
@@ -103,8 +103,8 @@ type agent struct {
 	gate     atomic.Pointer[syncgate.Gate] // of this term of leading
 }
 
-// Run runs an agent until ctx ends. It returns nil then, and an error for options that
-// make no agent and when something of it ends early.
+// Run runs an agent until ctx ends. It returns nil then, and an error for invalid
+// options and when a part of it ends early.
 func Run(ctx context.Context, opts Options) error {
 	a := &agent{Options: opts, registry: prometheus.NewRegistry()}
 	if err := a.validate(); err != nil {
@@ -114,7 +114,7 @@ func Run(ctx context.Context, opts Options) error {
 	if a.parent, err = dynamic.NewForConfig(a.Parent); err != nil {
 		return fmt.Errorf("making a client of the parent cluster: %w", err)
 	}
-	if _, err := a.newGate(); err != nil { // a mistake should not wait for the lead
+	if _, err := a.newGate(); err != nil { // report a mistake now, not in the first term
 		return err
 	}
 	all, ctx := errgroup.WithContext(ctx)
@@ -131,7 +131,7 @@ func (a *agent) newGate() (*syncgate.Gate, error) {
 }
 
 // lead is one term of leading. Each has a gate, a deployer and a backlog of its own:
-// those of an earlier term have ended with it, and refuse whatever of it is left.
+// those of an earlier term have ended, and their gate refuses what is left of it.
 func (a *agent) lead(ctx context.Context) error {
 	gate, err := a.newGate()
 	if err != nil {
@@ -186,8 +186,8 @@ func (a *agent) deployer(gate *syncgate.Gate) ([]func(context.Context) error, er
 	}, nil
 }
 
-// heartbeat tells the parent that the agent lives, and whether the hub may deploy. A
-// pause is none of its business.
+// heartbeat reports to the parent that the agent runs, and whether the hub may deploy. A
+// pause does not stop it.
 func (a *agent) heartbeat(ctx context.Context, gate *syncgate.Gate) error {
 	registered := make(chan struct{}, 1)
 	defer gate.OnChange(func(c syncgate.Change) {
@@ -236,7 +236,7 @@ func (a *agent) beat(ctx context.Context, gate *syncgate.Gate) error {
 	return errors.Join(errs...)
 }
 
-// Name and Check make the agent a health check. An agent that does not lead is well.
+// Name and Check make the agent a health check. An agent that does not lead is healthy.
 func (a *agent) Name() string { return component }
 
 func (a *agent) Check(r *http.Request) error {

@@ -63,16 +63,18 @@ func object(gvk schema.GroupVersionKind, name string, content map[string]any) *u
 	return u
 }
 
-func TestParkedRequestsAreReconciledOnResume(t *testing.T) {
+// startParent returns a client of a cluster that has a paused ManagedCluster, and the cluster.
+func startParent(t *testing.T) (dynamic.Interface, *localcluster.Cluster) {
+	t.Helper()
 	cluster, err := localcluster.Start(t.Context(), localcluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	for _, crd := range []*apiextensionsv1.CustomResourceDefinition{localcluster.ManagedClusterCRD(), noteCRD()} {
 		if err := cluster.Apply(t.Context(), crd); err != nil {
 			t.Fatal(err)
@@ -88,6 +90,28 @@ func TestParkedRequestsAreReconciledOnResume(t *testing.T) {
 	if _, err := parent.Resource(informer.Resource).Namespace(namespace).Create(t.Context(), child, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	return parent, cluster
+}
+
+func writeNote(t *testing.T, client dynamic.Interface, name string, text int) {
+	t.Helper()
+	data := fmt.Appendf(nil, `{"apiVersion":"example.clusternet.io/v1","kind":"Note","metadata":{"name":%q},"text":"%d"}`, name, text)
+	_, err := client.Resource(notes).Namespace(namespace).
+		Patch(t.Context(), name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits until done returns true.
+func await(ctx context.Context, done func() bool) error {
+	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return done(), nil
+	})
+}
+
+func TestParkedRequestsAreReconciledOnResume(t *testing.T) {
+	parent, cluster := startParent(t)
 	gate, err := syncgate.New(parent, namespace, clusterID, syncgate.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -118,19 +142,10 @@ func TestParkedRequestsAreReconciledOnResume(t *testing.T) {
 		}
 	})
 
-	write := func(name string, text int) {
-		t.Helper()
-		data := fmt.Appendf(nil, `{"apiVersion":"example.clusternet.io/v1","kind":"Note","metadata":{"name":%q},"text":"%d"}`, name, text)
-		if _, err := parent.Resource(notes).Namespace(namespace).Patch(ctx, name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: "test"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 3 { // seen thrice, to be deployed once
-		write("a", i)
-		write("b", i)
-		if err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-			return gate.Stats().Refused >= uint64(2*(i+1)), nil
-		}); err != nil {
+	for i := range 3 { // changed three times, to be deployed once
+		writeNote(t, parent, "a", i)
+		writeNote(t, parent, "b", i)
+		if err := await(ctx, func() bool { return gate.Stats().Refused >= uint64(2*(i+1)) }); err != nil {
 			t.Fatalf("Stats() = %+v; want the changes refused", gate.Stats())
 		}
 	}
@@ -143,10 +158,10 @@ func TestParkedRequestsAreReconciledOnResume(t *testing.T) {
 		[]byte(`{"spec":{"syncPaused":false}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+	if err := await(ctx, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return deployed["a"] == 1 && deployed["b"] == 1, nil
+		return deployed["a"] == 1 && deployed["b"] == 1
 	}); err != nil {
 		t.Errorf("after the resume deployed = %v; want each once", deployed)
 	}

@@ -8,15 +8,15 @@
 // # Who deploys
 //
 // As Clusternet's hub it deploys to clusters whose spec.syncMode is not Pull and whose
-// agent has reported appPusher. It follows both: what was not its own is looked at once
-// it is. A Description is for the cluster whose ID its label has and whose
-// ManagedCluster is in its own namespace: nobody deploys to the cluster of another
-// namespace by a label.
+// agent has reported appPusher. It follows both, and reconciles the Descriptions of a
+// cluster when it becomes the one that deploys there. A Description is for the cluster
+// whose ID its label has and whose ManagedCluster is in its own namespace: a label does
+// not let anybody deploy to the cluster of another namespace.
 //
 // # When a ManagedCluster is gone
 //
-// Descriptions that are deleted afterwards, or were before, are let go without touching
-// the child, paused or not; others stay as they are.
+// Its deleted Descriptions are released without touching the child, paused or not. The
+// others stay as they are.
 //
 // # Rights
 //
@@ -60,22 +60,22 @@ import (
 const (
 	component = "syncgate-hub"
 
-	lostTime = 30 * time.Second // for the last look whether a cluster is lost
+	lostTime = 30 * time.Second // for the request whether a cluster is lost
 )
 
 // Options of a hub.
 type Options struct {
 	Parent *rest.Config
 
-	// Child returns how to reach the cluster of an ID that has a ManagedCluster in a
-	// namespace. It must not go by the ID alone, which whoever may write in some
-	// namespace can claim there. It is called by several goroutines, when the cluster
-	// is needed for the first time and anew after each pause, when another
-	// ManagedCluster stands for it, and when it does not accept the credentials.
+	// Child returns how to reach the cluster with an ID whose ManagedCluster is in a
+	// namespace. The ID alone is not enough: whoever may write in a namespace can claim
+	// any ID there. It is called by several goroutines: when the cluster is needed for
+	// the first time, after each pause, when another ManagedCluster stands for the
+	// cluster, and when the cluster does not accept the credentials.
 	Child func(namespace string, clusterID types.UID) (*rest.Config, error)
 
 	// LeaseNamespace is where in the parent hubs compete for a Lease; of several hubs
-	// one deploys. Empty: there is but this one.
+	// one deploys. Empty: there is only this one.
 	LeaseNamespace string
 	LeaseDuration  time.Duration // 0: 15 seconds; at least 3
 
@@ -98,8 +98,8 @@ type process struct {
 	hub      atomic.Pointer[syncgate.Hub] // of this term of leading
 }
 
-// Run runs a hub until ctx ends. It returns nil then, and an error for options that
-// make no hub and when something of it ends early.
+// Run runs a hub until ctx ends. It returns nil then, and an error for invalid
+// options and when a part of it ends early.
 func Run(ctx context.Context, opts Options) error {
 	p := &process{Options: opts, registry: prometheus.NewRegistry()}
 	switch {
@@ -131,18 +131,7 @@ func (p *process) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A client of its own: what deployers ask of the parent must not delay it.
-	reports, err := dynamic.NewForConfig(p.Parent)
-	if err != nil {
-		return fmt.Errorf("making a client of the parent cluster: %w", err)
-	}
-	reporter, err := report.New(reports, hub, report.Options{
-		Recorder: p.Recorder,
-		Acknowledge: func(g *syncgate.Gate) bool { // the side that deploys does
-			s := g.State()
-			return s.AppPusher != nil && syncgate.HubDeploys(s.SyncMode, *s.AppPusher)
-		},
-	})
+	reporter, err := p.reporter(hub)
 	if err != nil {
 		return err
 	}
@@ -170,7 +159,7 @@ func (p *process) lead(ctx context.Context) error {
 		return fmt.Errorf("following the ManagedClusters: %w", err)
 	}
 	defer hub.OnChange(func(c syncgate.Change) {
-		if c.Resumed() || c.Old.UID != c.New.UID { // it may be elsewhere
+		if c.Resumed() || c.Old.UID != c.New.UID { // it may have moved
 			f.reconnect(c.ClusterID)
 		}
 	})()
@@ -182,6 +171,21 @@ func (p *process) lead(ctx context.Context) error {
 		all.Go(func() error { return part(ctx) })
 	}
 	return all.Wait()
+}
+
+func (p *process) reporter(hub *syncgate.Hub) (*report.Reporter, error) {
+	// A client of its own: the requests of deployers to the parent must not delay it.
+	client, err := dynamic.NewForConfig(p.Parent)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the parent cluster: %w", err)
+	}
+	return report.New(client, hub, report.Options{
+		Recorder: p.Recorder,
+		Acknowledge: func(g *syncgate.Gate) bool { // the side that deploys does
+			s := g.State()
+			return s.AppPusher != nil && syncgate.HubDeploys(s.SyncMode, *s.AppPusher)
+		},
+	})
 }
 
 // byCluster is an index of ManagedClusters by their deploy.Cluster.
@@ -197,7 +201,7 @@ func identify(object any) deploy.Cluster {
 	return deploy.Cluster{Namespace: o.GetNamespace(), ID: types.UID(id)}
 }
 
-// fleet has a deployer for each cluster that the hub has had to do with.
+// fleet has a deployer for each cluster that the hub has deployed to.
 type fleet struct {
 	*process
 	hub          *syncgate.Hub
@@ -209,8 +213,8 @@ type fleet struct {
 	deployers map[types.UID]map[string]*deploy.Deployer // by ID and namespace
 }
 
-// add has a Description looked at, if the hub deploys to its cluster, or if it is
-// deleted and that may be lost. When this comes to be so, it is called again.
+// add queues a Description if the hub deploys to its cluster, or if it is deleted and
+// its cluster may be lost. It is called again when this becomes true.
 func (f *fleet) add(cluster deploy.Cluster, key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,7 +239,7 @@ func (f *fleet) add(cluster deploy.Cluster, key string) {
 	deployer.Add(key)
 }
 
-// addAll has all Descriptions of a cluster looked at.
+// addAll queues all Descriptions of a cluster.
 func (f *fleet) addAll(cluster deploy.Cluster) {
 	for _, key := range deploy.Keys(f.descriptions.GetIndexer(), cluster) {
 		f.add(cluster, key)
@@ -247,7 +251,7 @@ func (f *fleet) deleting(key string) bool {
 	return err == nil && exists && object.(*unstructured.Unstructured).GetDeletionTimestamp() != nil
 }
 
-// reconnect follows a cluster that may be elsewhere.
+// reconnect follows a cluster that may have moved.
 func (f *fleet) reconnect(id types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -256,8 +260,7 @@ func (f *fleet) reconnect(id types.UID) {
 	}
 }
 
-// find returns the ManagedClusters of a cluster, as the handler of modes has been told
-// of them.
+// find returns the ManagedClusters of a cluster from the informer.
 func (f *fleet) find(cluster deploy.Cluster) []any {
 	objects, err := f.clusters.ByIndex(byCluster, cluster.String())
 	if err != nil {
@@ -266,7 +269,7 @@ func (f *fleet) find(cluster deploy.Cluster) []any {
 	return objects
 }
 
-// mine tells whether the hub deploys to a cluster.
+// mine reports whether the hub deploys to a cluster.
 func (f *fleet) mine(cluster deploy.Cluster) bool {
 	return slices.ContainsFunc(f.find(cluster), func(object any) bool {
 		mode, appPusher, known := modes(object)
@@ -274,8 +277,8 @@ func (f *fleet) mine(cluster deploy.Cluster) bool {
 	})
 }
 
-// modes returns a handler that has the Descriptions of a cluster looked at when the hub
-// may have come to deploy them.
+// modes returns a handler that queues the Descriptions of a cluster when the hub may have
+// become the one that deploys them.
 func (f *fleet) modes() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) { f.addAll(identify(object)) },
@@ -284,7 +287,7 @@ func (f *fleet) modes() cache.ResourceEventHandler {
 			mode, appPusher, known := modes(now)
 			if mode != wasMode || appPusher != wasPusher || known != wasKnown || identify(old) != identify(now) {
 				f.addAll(identify(now))
-				f.addAll(identify(old)) // what is deleted can be let go
+				f.addAll(identify(old)) // its deleted Descriptions can be released
 			}
 		},
 		DeleteFunc: func(object any) {
@@ -296,8 +299,8 @@ func (f *fleet) modes() cache.ResourceEventHandler {
 	}
 }
 
-// modes returns what decides who deploys to a ManagedCluster. It is not known until its
-// agent has reported.
+// modes returns what decides who deploys to a ManagedCluster. It is known once the agent
+// has reported.
 func modes(object any) (mode syncgate.Mode, appPusher, known bool) {
 	content := object.(*unstructured.Unstructured).Object
 	text, _, _ := unstructured.NestedString(content, "spec", "syncMode")
@@ -305,8 +308,8 @@ func modes(object any) (mode syncgate.Mode, appPusher, known bool) {
 	return syncgate.Mode(text), appPusher, known
 }
 
-// lost tells that a cluster has no ManagedCluster: it was deleted, or was before this
-// hub began. What follows can't be undone, so the server has the last word.
+// lost reports whether a cluster has no ManagedCluster. It asks the server, since a
+// release can't be undone.
 func (f *fleet) lost(ctx context.Context, cluster deploy.Cluster) (bool, error) {
 	if len(f.find(cluster)) > 0 {
 		return false, nil
@@ -320,7 +323,7 @@ func (f *fleet) lost(ctx context.Context, cluster deploy.Cluster) (bool, error) 
 	return !slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool { return identify(&o) == cluster }), nil
 }
 
-// Name and Check make the hub a health check. A hub that does not lead is well.
+// Name and Check make the hub a health check. A hub that does not lead is healthy.
 func (p *process) Name() string { return component }
 
 func (p *process) Check(r *http.Request) error {

@@ -26,7 +26,7 @@ type deployer struct {
 	queue workqueue.TypedInterface[string]
 
 	mu      sync.Mutex // guards the fields below
-	news    chan struct{}
+	changed chan struct{}
 	changes int
 	wanted  map[string]int // the version that each application should have
 	written map[string]int // and the one that it has in the child cluster
@@ -39,7 +39,7 @@ func newDeployer(gate *syncgate.Gate) *deployer {
 	return &deployer{
 		gate:    gate,
 		queue:   workqueue.NewTyped[string](),
-		news:    make(chan struct{}),
+		changed: make(chan struct{}),
 		wanted:  map[string]int{},
 		written: map[string]int{},
 	}
@@ -110,8 +110,8 @@ func (d *deployer) update(fn func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	fn()
-	close(d.news)
-	d.news = make(chan struct{})
+	close(d.changed)
+	d.changed = make(chan struct{})
 }
 
 // progress is a copy of what the deployer has done so far.
@@ -124,12 +124,12 @@ type progress struct {
 }
 
 func (d *deployer) progress() progress {
-	p, _ := d.look()
+	p, _ := d.snapshot()
 	return p
 }
 
-// look returns also a channel that is closed at the next progress.
-func (d *deployer) look() (progress, <-chan struct{}) {
+// snapshot also returns a channel that is closed at the next progress.
+func (d *deployer) snapshot() (progress, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := progress{changes: d.changes, writes: d.writes, writing: d.writing, begun: d.begun}
@@ -142,13 +142,13 @@ func (d *deployer) look() (progress, <-chan struct{}) {
 			p.waiting = append(p.waiting, app)
 		}
 	}
-	return p, d.news
+	return p, d.changed
 }
 
 // await waits for progress.
 func (d *deployer) await(ctx context.Context, enough func(progress) bool) (progress, error) {
 	for {
-		p, next := d.look()
+		p, next := d.snapshot()
 		if enough(p) {
 			return p, nil
 		}

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// soon bounds each wait of the tour of the fleet: what has not come by then is a fault.
-	soon = 20 * time.Second
+	// soon limits each wait of the tour of the fleet. A longer wait is a fault.
+	soon = time.Minute
 
-	// pauseTime is how long it looks for a write to a paused child.
+	// pauseTime is how long a paused child is watched for requests.
 	pauseTime = time.Second
 
-	// settleTime is how long it looks for a write that is one too many.
+	// settleTime is how long children are watched for writes too many.
 	settleTime = 500 * time.Millisecond
 )
 
@@ -162,7 +162,7 @@ func (f *fleet) tour(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.out.step("the children at the end; requests and writes are those that their servers got from deployers:")
+	f.out.step("the children at the end, with the writes and requests that deployers have sent to their servers:")
 	f.out.block(table)
 	return nil
 }
@@ -190,8 +190,10 @@ func (f *fleet) pause(ctx context.Context, paused *site, was, is string) error {
 	f.out.step("%s later %s still has %s", took(pauseTime), paused.name, list(drifted))
 	paused.meanwhile = paused.log.requests()[paused.before:]
 	paused.heldFor = time.Since(paused.held)
-	f.out.step("  in the %s since the acknowledgement deployers have sent its server %s, %d of them writes",
-		took(paused.heldFor), number(len(paused.meanwhile), "request"), len(writes(paused.meanwhile)))
+	if len(paused.meanwhile) > 0 {
+		return bug("watching %s: deployers have sent it %s during the pause; want none", paused.name, number(len(paused.meanwhile), "request"))
+	}
+	f.out.step("  deployers have sent its server no request, read or write, in the %s since the acknowledgement", took(paused.heldFor))
 
 	paused.held = time.Time{}
 	paused.due = append(paused.due, apps...)
@@ -207,9 +209,9 @@ func (f *fleet) pause(ctx context.Context, paused *site, was, is string) error {
 	if err := f.settle(ctx, level); err != nil {
 		return err
 	}
-	f.out.step("  by just %s of %s, each object once: %s", number(len(apps), "write"), paused.deployer(), list(apps))
+	f.out.step("  by only %s of %s, each object once: %s", number(len(apps), "write"), paused.deployer(), list(apps))
 	others := slices.DeleteFunc(slices.Clone(f.sites), func(s *site) bool { return s == paused })
-	f.out.step("  %s have not noticed: %s each since the pause, those of the edit",
+	f.out.step("  %s were not affected: %s each since the pause, those of the edit",
 		names(others), number(len(changed(apps)), "write"))
 	return nil
 }
@@ -264,7 +266,7 @@ func (f *fleet) deployHeld(ctx context.Context, s *site, want []string) error {
 	}
 	reason, err := s.awaitPending(ctx)
 	if err == nil {
-		f.out.step("  %s has not: its Description says Pending after %s\n           %q", s.name, took(time.Since(sent)), reason)
+		f.out.step("  %s does not have it yet: its Description says Pending after %s\n           %q", s.name, took(time.Since(sent)), reason)
 	}
 	return err
 }
@@ -286,8 +288,8 @@ func (f *fleet) settle(ctx context.Context, want []string) error {
 func (f *fleet) table(ctx context.Context) (string, error) {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
-	row := func(cells ...any) { _, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%v\t%s\t%v\t%v\n", cells...) } // into memory
-	row("NAME", "DEPLOYER", "HAS", "WRITES", "HELD FOR", "REQUESTS THEN", "WRITES THEN")
+	row := func(cells ...any) { _, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%v\t%s\t%v\n", cells...) } // into memory
+	row("NAME", "DEPLOYER", "HAS", "WRITES", "PAUSED FOR", "REQUESTS IN THE PAUSE")
 	for _, s := range f.sites {
 		got, err := s.images(ctx)
 		if err != nil {
@@ -295,10 +297,10 @@ func (f *fleet) table(ctx context.Context) (string, error) {
 		}
 		total := len(writes(s.log.requests()))
 		if s.heldFor == 0 {
-			row(s.name, s.deployer(), list(got), total, "-", "-", "-")
+			row(s.name, s.deployer(), list(got), total, "-", "-")
 			continue
 		}
-		row(s.name, s.deployer(), list(got), total, took(s.heldFor), len(s.meanwhile), len(writes(s.meanwhile)))
+		row(s.name, s.deployer(), list(got), total, took(s.heldFor), len(s.meanwhile))
 	}
 	_ = w.Flush()
 	return text.String(), nil

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestFleet pins what a newcomer is shown.
+// TestFleet fixes what a newcomer reads.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	s := start(t, "-fleet")
@@ -29,13 +29,13 @@ func TestFleet(t *testing.T) {
 			"patched spec.syncPaused=true on "+act.paused+", to which "+act.deployer+" deploys\n",
 			"acknowledged after ", `: SyncPaused=True, "held by spec.syncPaused; nothing is in flight"`,
 			"editing the application for all: api:"+act.is+", web:"+act.is+"\n",
-			name+" has not: its Description says Pending after ", "ms\n", `"kept back when it was due: ManagedCluster `+act.paused+` is held by spec.syncPaused"`,
+			name+" does not have it yet: its Description says Pending after ", "ms\n", `"kept back when it was due: ManagedCluster `+act.paused+` is held by spec.syncPaused"`,
 			"somebody changes an app on "+name+" itself: db:hotfix\n",
 			"1.0 s later "+name+" still has api:"+act.was+", db:hotfix, web:"+act.was+"\n",
-			"since the acknowledgement deployers have sent its server ", ", 0 of them writes\n",
+			"deployers have sent its server no request, read or write, in the ", " since the acknowledgement\n",
 			"patched spec.syncPaused=false on "+act.paused+": after ", " it has "+level+"\n",
-			"by just 3 writes of "+act.deployer+", each object once: api, db, web\n",
-			act.others+" have not noticed: 2 writes each since the pause, those of the edit\n",
+			"by only 3 writes of "+act.deployer+", each object once: api, db, web\n",
+			act.others+" were not affected: 2 writes each since the pause, those of the edit\n",
 		)
 	}
 	steps = append(steps,
@@ -45,7 +45,7 @@ func TestFleet(t *testing.T) {
 		"child-3   the hub     api:v3, db:v1, web:v3   7        -  ",
 		"stopped, nothing is left behind; it took ",
 	)
-	s.sees(steps...)
+	s.waitFor(steps...)
 	s.ends(0)
 	got := s.stdout.String()
 	checkLines(t, got)

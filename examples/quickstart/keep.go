@@ -9,13 +9,13 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// keep leaves the pausing to the user, and tells what comes of it until ctx ends.
+// keep leaves the pausing to the user, and prints what happens until ctx ends.
 func keep(ctx context.Context, s *stage) error {
 	s.out.step("now it is your turn; in another terminal:")
 	s.out.block(commands(s.kubeconfig))
 	s.out.step("watching; Ctrl-C ends it")
 	defer s.hub.OnChange(func(c syncgate.Change) {
-		if c.ClusterID != own.id { // the agent tells of its own
+		if c.ClusterID != own.id { // the agent prints its own
 			s.out.step("hub: %s", describe(c))
 		}
 	})()

@@ -32,15 +32,15 @@ func live(ctx context.Context, out *printer, gate *syncgate.Gate, d *deployer, d
 			out.step("%s; %s", describe(c), tally(d.progress(), c.New.Paused, done))
 			switch {
 			case c.Paused():
-				follow.start(following, func(ctx context.Context) error { return tellHeld(ctx, out, gate, d) })
+				follow.start(following, func(ctx context.Context) error { return printHeld(ctx, out, gate, d) })
 			case c.Resumed():
-				follow.start(following, func(ctx context.Context) error { return tellCaughtUp(ctx, out, d) })
+				follow.start(following, func(ctx context.Context) error { return printCaughtUp(ctx, out, d) })
 			}
 		}
 	}
 }
 
-func tellHeld(ctx context.Context, out *printer, gate *syncgate.Gate, d *deployer) error {
+func printHeld(ctx context.Context, out *printer, gate *syncgate.Gate, d *deployer) error {
 	if err := gate.WaitDrained(ctx); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func tellHeld(ctx context.Context, out *printer, gate *syncgate.Gate, d *deploye
 	return nil
 }
 
-func tellCaughtUp(ctx context.Context, out *printer, d *deployer) error {
+func printCaughtUp(ctx context.Context, out *printer, d *deployer) error {
 	due := d.progress().due
 	if len(due) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func tellCaughtUp(ctx context.Context, out *printer, d *deployer) error {
 	return nil
 }
 
-// describe tells what is known of a cluster now.
+// describe returns what is known of a cluster now.
 func describe(c syncgate.Change) string {
 	s := c.New
 	switch s.Reason {
@@ -78,7 +78,7 @@ func describe(c syncgate.Change) string {
 	}
 }
 
-// tally tells what the change means for the writes.
+// tally returns what the change means for the writes.
 func tally(p progress, paused bool, done string) string {
 	text := fmt.Sprintf("%s %s", number(p.writes, "write"), done)
 	switch {

@@ -37,7 +37,7 @@ func observe(ctx context.Context, out *printer, opts options) (err error) {
 		}
 	}()
 	members.start(ctx, gate.Run)
-	members.start(ctx, func(ctx context.Context) error { return tellFaults(ctx, out, gate) })
+	members.start(ctx, func(ctx context.Context) error { return printFaults(ctx, out, gate) })
 	out.step("asking %s for the ManagedCluster in namespace %s, for up to %v", config.Host, opts.namespace, opts.timeout)
 	first, cancel := context.WithTimeoutCause(ctx, opts.timeout, fmt.Errorf("no answer within %v", opts.timeout))
 	defer cancel()
@@ -51,8 +51,8 @@ func observe(ctx context.Context, out *printer, opts options) (err error) {
 	return nil
 }
 
-// tellFaults tells once that the gate has a fault, and once that it has none any more.
-func tellFaults(ctx context.Context, out *printer, gate *syncgate.Gate) error {
+// printFaults prints once that the gate has a fault, and once that it is over.
+func printFaults(ctx context.Context, out *printer, gate *syncgate.Gate) error {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	faulty := false
@@ -65,7 +65,7 @@ func tellFaults(ctx context.Context, out *printer, gate *syncgate.Gate) error {
 		err := gate.Check(nil)
 		switch {
 		case err != nil && !faulty:
-			out.step("fault, it goes on trying: %v", err)
+			out.step("fault, it keeps trying: %v", err)
 		case err == nil && faulty:
 			out.step("the fault is over")
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// setUpTime bounds the set-up, so that a fault ends in an error, not in silence.
-const setUpTime = 30 * time.Second
+// setUpTime limits the set-up, so that a fault ends in an error.
+const setUpTime = time.Minute
 
 // stage is what the tour and -keep play on.
 type stage struct {
@@ -41,12 +41,11 @@ func onStage(ctx context.Context, out *printer, play func(context.Context, *stag
 	}
 	setUp, cancel := context.WithTimeoutCause(ctx, setUpTime, fmt.Errorf("the set-up took longer than %v", setUpTime))
 	defer cancel()
-	cluster, err := localcluster.Start(setUp, localcluster.Options{})
-	if err != nil {
-		return err
+	cluster, err := startCluster(setUp, localcluster.Options{}, localcluster.ManagedClusterCRD())
+	if cluster != nil {
+		defer func() { err = stopAll(out, err, cluster) }()
 	}
-	defer func() { err = stopAll(out, err, cluster) }()
-	if err := cluster.Apply(setUp, localcluster.ManagedClusterCRD()); err != nil {
+	if err != nil {
 		return err
 	}
 	client, err := dynamic.NewForConfig(cluster.Config())
@@ -61,12 +60,27 @@ func onStage(ctx context.Context, out *printer, play func(context.Context, *stag
 	}
 	out.step("registered %s, %s and %s", children[0], children[1], children[2])
 
-	// What an agent has:
-	gate, err := syncgate.New(client, own.namespace, own.id, syncgate.Options{})
-	if err != nil {
+	ctx, members := newGroup(ctx)
+	defer func() {
+		out.step("stopping the agent, the hub and the parent cluster")
+		if stopErr := members.stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	s := &stage{out: out, kubeconfig: cluster.Kubeconfig(), operator: operator{client}}
+	if err := s.start(ctx, setUp, client, members); err != nil {
 		return err
 	}
-	reporter, err := report.New(client, gate, report.Options{})
+	return play(ctx, s)
+}
+
+// start starts an agent and a hub as members, and returns when their gates are in sync.
+func (s *stage) start(ctx, setUp context.Context, client dynamic.Interface, members *group) (err error) {
+	// What an agent has:
+	if s.gate, err = syncgate.New(client, own.namespace, own.id, syncgate.Options{}); err != nil {
+		return err
+	}
+	reporter, err := report.New(client, s.gate, report.Options{})
 	if err != nil {
 		return err
 	}
@@ -75,39 +89,28 @@ func onStage(ctx context.Context, out *printer, play func(context.Context, *stag
 	if err != nil {
 		return err
 	}
-	hub, err := syncgate.NewHub(clusters, syncgate.Options{})
-	if err != nil {
+	if s.hub, err = syncgate.NewHub(clusters, syncgate.Options{}); err != nil {
 		return err
 	}
 
 	began := time.Now()
-	ctx, members := newGroup(ctx)
-	defer func() {
-		out.step("stopping the agent, the hub and the parent cluster")
-		if stopErr := members.stop(); err == nil {
-			err = stopErr
-		}
-	}()
-	members.start(ctx, gate.Run)
-	members.start(ctx, reporter.Run) // in the agent, which deploys: it alone knows when its last write has ended
-	members.start(ctx, hub.Run)
-	if err := gate.WaitForSync(setUp); err != nil {
+	members.start(ctx, s.gate.Run)
+	members.start(ctx, reporter.Run) // in the agent, which deploys: only it knows when its last write has ended
+	members.start(ctx, s.hub.Run)
+	if err := s.gate.WaitForSync(setUp); err != nil {
 		return err
 	}
-	out.step("the gate of the agent of %s is in sync after %s: %s", own.name, took(time.Since(began)), gate.State().Phase)
-	if err := hub.WaitForSync(setUp); err != nil {
+	s.out.step("the gate of the agent of %s is in sync after %s: %s", own.name, took(time.Since(began)), s.gate.State().Phase)
+	if err := s.hub.WaitForSync(setUp); err != nil {
 		return err
 	}
-	out.step("the gates of the hub are in sync after %s: %s", took(time.Since(began)), phases(hub))
+	s.out.step("the gates of the hub are in sync after %s: %s", took(time.Since(began)), phases(s.hub))
 
-	deployer := newDeployer(gate)
-	members.start(ctx, deployer.run)
-	out.step("the deployer of %s starts (simulated): %d apps, one changes every %s, a write takes %s",
+	s.deployer = newDeployer(s.gate)
+	members.start(ctx, s.deployer.run)
+	s.out.step("the deployer of %s starts (simulated): %d apps, one changes every %s, a write takes %s",
 		own.name, len(applications), took(changeEvery), took(writeTakes))
-	return play(ctx, &stage{
-		out: out, kubeconfig: cluster.Kubeconfig(), operator: operator{client},
-		gate: gate, deployer: deployer, hub: hub,
-	})
+	return nil
 }
 
 // stopAll stops the clusters, those that have started, and returns err with what it could not stop.

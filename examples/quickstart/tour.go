@@ -11,8 +11,8 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// tourTime bounds the tour, so that a fault ends in an error, not in silence.
-const tourTime = time.Minute
+// tourTime limits the tour, so that a fault ends in an error.
+const tourTime = 3 * time.Minute
 
 // tour pauses own, holds it twice, and resumes it.
 func tour(ctx context.Context, s *stage) error {
@@ -51,7 +51,7 @@ func (s *stage) pause(ctx context.Context) error {
 		return err
 	}
 	s.out.step("patched spec.syncPaused=true on %s: gate closed in %s", own, took(paused.Since.Sub(sent)))
-	s.out.step("  counted from sending the request, %s", relative(paused.Since, answered))
+	s.out.step("  measured from sending the request; it closed %s", relative(paused.Since, answered))
 	p = s.deployer.progress()
 	s.out.step("  in flight: %s", inFlight(s.gate, p))
 	hubPaused, err := await(ctx, s.hub.Gate(own.id), isPaused)
@@ -119,7 +119,7 @@ func (s *stage) resume(ctx context.Context) error {
 	}
 	s.out.step("%s later the held writes are done, each once with its latest version: %s",
 		took(time.Since(opened)), strings.Join(before.waiting, ", "))
-	s.out.step("  %s in all for %s, none lost", number(after.writes, "write"), number(after.changes, "change"))
+	s.out.step("  %s in all for %s: a write has the latest version, so none is lost", number(after.writes, "write"), number(after.changes, "change"))
 	return nil
 }
 
@@ -133,7 +133,7 @@ func (s *stage) prove(ctx context.Context, while time.Duration) error {
 	if after.writes != before.writes || after.writing != "" {
 		return bug("watching the paused cluster: the deployer wrote to it (%d writes before, %d after)", before.writes, after.writes)
 	}
-	s.out.step("%s later still %s done; %s, held: %s", took(while), number(after.writes, "write"),
+	s.out.step("%s later still %s done; %s; waiting: %s", took(while), number(after.writes, "write"),
 		number(after.changes-before.changes, "more change"), strings.Join(after.waiting, ", "))
 	return nil
 }
@@ -174,19 +174,19 @@ func isPaused(s syncgate.State) bool { return s.Phase == syncgate.Paused }
 
 func relative(closed, answered time.Time) string {
 	if closed.Before(answered) {
-		return took(answered.Sub(closed)) + " before its response was read"
+		return took(answered.Sub(closed)) + " before the response was read"
 	}
-	return took(closed.Sub(answered)) + " after its response was read"
+	return took(closed.Sub(answered)) + " after the response was read"
 }
 
 func inFlight(gate *syncgate.Gate, p progress) string {
 	if gate.InFlight() == 0 || p.writing == "" {
 		return "nothing"
 	}
-	return fmt.Sprintf("the write of %q, begun %s ago; a pause cancels nothing, it ends by itself", p.writing, took(time.Since(p.begun)))
+	return fmt.Sprintf("the write of %q, begun %s ago; a pause cancels nothing, so it ends by itself", p.writing, took(time.Since(p.begun)))
 }
 
-// table shows every cluster as the hub sees it.
+// table shows every cluster as the hub knows it.
 func table(hub *syncgate.Hub) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)

@@ -23,7 +23,7 @@ func main() {
 		flags.StringVar((*string)(&o.ClusterID), "cluster-id", "", "the spec.clusterId of its ManagedCluster")
 		flags.StringVar((*string)(&o.SyncMode), "cluster-sync-mode", string(syncgate.Pull), "Push, Pull or Dual")
 		flags.BoolVar(&o.AppPusher, "app-pusher", false, "whether the hub may deploy")
-		flags.StringVar(&o.LeaseNamespace, "lease-namespace", "", "the `namespace` in the child where agents compete for a Lease; empty: there is but this one")
+		flags.StringVar(&o.LeaseNamespace, "lease-namespace", "", "the `namespace` in the child where agents compete for a Lease; empty: there is only this one")
 		flags.DurationVar(&o.LeaseDuration, "lease-duration", 0, "how long one that does not renew the Lease keeps it; 0: 15s")
 		flags.DurationVar(&o.Heartbeat, "heartbeat", 0, "how often to report to the parent; 0: 3m")
 		return func(ctx context.Context, listener net.Listener) (err error) {

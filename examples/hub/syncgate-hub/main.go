@@ -18,7 +18,7 @@ func main() {
 		var o hub.Options
 		parent := flags.String("parent-kubeconfig", "", "`file` of the parent cluster; empty: the cluster of this pod")
 		children := flags.String("children", ".", "`directory` of the children's kubeconfigs: NAMESPACE/CLUSTERID.kubeconfig for a ManagedCluster in NAMESPACE")
-		flags.StringVar(&o.LeaseNamespace, "lease-namespace", "", "the `namespace` in the parent where hubs compete for a Lease; empty: there is but this one")
+		flags.StringVar(&o.LeaseNamespace, "lease-namespace", "", "the `namespace` in the parent where hubs compete for a Lease; empty: there is only this one")
 		flags.DurationVar(&o.LeaseDuration, "lease-duration", 0, "how long one that does not renew the Lease keeps it; 0: 15s")
 		return func(ctx context.Context, listener net.Listener) (err error) {
 			if o.Parent, err = command.ClientConfig(*parent, "pass a kubeconfig by -parent-kubeconfig"); err != nil {

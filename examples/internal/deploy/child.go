@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -16,18 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusternet/syncgate/syncgate"
 )
 
 const (
-	// requestTime bounds a request to either cluster: a worker waits for it.
+	// requestTime limits a request to either cluster, since a worker waits for it.
 	requestTime = 30 * time.Second
 
-	// writeTime bounds a write to the child. An API server gives up after a minute: a
-	// write that is given up earlier here may still be carried out there, and nobody
-	// would wait for it any more.
+	// writeTime limits a write to the child. An API server gives up after a minute. A
+	// write that is given up earlier here could still be carried out there, and the
+	// drain of a pause would not wait for it.
 	writeTime = 75 * time.Second
 )
 
@@ -36,9 +35,9 @@ type child struct {
 	client    dynamic.Interface
 	discovery discovery.DiscoveryInterfaceWithContext
 
-	start func(run func(context.Context)) // a watch
-	close context.CancelFunc              // all watches
-	seen  func(owner string)              // called for each object that comes, changes or goes
+	start    func(run func(context.Context)) // a watch
+	close    context.CancelFunc              // all watches
+	observed func(owner string)              // called for each object that is created, changed or deleted
 
 	refused func() // called when a watch is unauthorized
 
@@ -53,7 +52,9 @@ type kind struct {
 	namespaced bool
 }
 
-func newChild(ctx context.Context, config *rest.Config, running *sync.WaitGroup, seen func(owner string), refused func()) (*child, error) {
+func newChild(ctx context.Context, config *rest.Config, gate *syncgate.Gate, running *sync.WaitGroup, observed func(owner string), refused func()) (*child, error) {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return gatedTransport{gate, next} })
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func newChild(ctx context.Context, config *rest.Config, running *sync.WaitGroup,
 		return nil, err
 	}
 	c := &child{
-		client: client, discovery: kinds, seen: seen, refused: refused,
+		client: client, discovery: kinds, observed: observed, refused: refused,
 		kinds:   map[schema.GroupVersionKind]kind{},
 		watched: map[schema.GroupVersionResource]bool{},
 	}
@@ -72,7 +73,7 @@ func newChild(ctx context.Context, config *rest.Config, running *sync.WaitGroup,
 	return c, nil
 }
 
-// errNowhere is that there can't be such an object in the child.
+// errNowhere means that there can't be such an object in the child.
 var errNowhere = errors.New("there is no such thing")
 
 var (
@@ -81,26 +82,26 @@ var (
 	errNamespace   = fmt.Errorf("%w: its kind has no namespaces; leave it out", errNowhere)
 )
 
-// resource returns where an object is, and has objects like it watched. The error
-// wraps errNowhere when it can't be anywhere.
+// resource returns the resource of an object, and begins to watch it. The error wraps
+// errNowhere when there can't be such an object.
 func (c *child) resource(ctx context.Context, id identity) (dynamic.ResourceInterface, error) {
 	k, err := c.kind(ctx, id.gvk())
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("looking up %s: %w", id, err)
+		return nil, fmt.Errorf("finding %s: %w", id, err)
 	case k.namespaced && id.namespace == "":
 		c.forget(id.gvk()) // its CustomResourceDefinition may be replaced
-		return nil, fmt.Errorf("looking up %s: %w", id, errNoNamespace)
+		return nil, fmt.Errorf("finding %s: %w", id, errNoNamespace)
 	case !k.namespaced && id.namespace != "":
 		c.forget(id.gvk())
-		return nil, fmt.Errorf("looking up %s: %w", id, errNamespace)
+		return nil, fmt.Errorf("finding %s: %w", id, errNamespace)
 	}
 	c.watch(k.resource)
 	return c.client.Resource(k.resource).Namespace(id.namespace), nil
 }
 
-// kind asks for one group and version: a RESTMapper takes what it could not read for
-// what there is not, and what is to be deleted would be taken for gone.
+// kind reads the kinds of one group and version. A RESTMapper would not do: it ignores
+// groups that it can't read, and an object to be deleted would be taken for gone.
 func (c *child) kind(ctx context.Context, gvk schema.GroupVersionKind) (kind, error) {
 	c.mu.Lock()
 	k, ok := c.kinds[gvk]
@@ -129,15 +130,15 @@ func (c *child) kind(ctx context.Context, gvk schema.GroupVersionKind) (kind, er
 	return kind{}, errNoKind
 }
 
-// forget has a kind asked for again.
+// forget lets a kind be read again.
 func (c *child) forget(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.kinds, gvk)
 }
 
-// served returns the identity with a version that the child serves, which need not be
-// the one that the object was written in.
+// served returns the identity with a version that the child serves. The object may have
+// been written in another version.
 func (c *child) served(ctx context.Context, id identity) (identity, error) {
 	_, err := c.kind(ctx, id.gvk())
 	if !errors.Is(err, errNoKind) {
@@ -164,58 +165,9 @@ func (c *child) served(ctx context.Context, id identity) (identity, error) {
 	return id, errNoKind
 }
 
-// watch lets changes of what was deployed be known, but for those of its status. What
-// changed before the watch began is found by whoever asks for it.
-func (c *child) watch(resource schema.GroupVersionResource) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.watched[resource] {
-		return
-	}
-	c.watched[resource] = true
-	inf := dynamicinformer.NewFilteredDynamicInformer(c.client, resource, metav1.NamespaceAll, 0, nil, func(o *metav1.ListOptions) {
-		o.LabelSelector = deployedLabel
-	}).Informer()
-	// It can fail for an informer that runs only. What is kept is compared, no more.
-	_ = inf.SetTransform(func(obj any) (any, error) {
-		if object, ok := obj.(*unstructured.Unstructured); ok {
-			object.SetManagedFields(nil)
-			delete(object.Object, "status")
-		}
-		return obj, nil
-	})
-	_ = inf.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		if apierrors.IsUnauthorized(err) && ctx.Err() == nil {
-			c.refused()
-		}
-		cache.DefaultWatchErrorHandler(ctx, r, err)
-	})
-	tell := func(obj any) {
-		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = gone.Obj
-		}
-		if object, ok := obj.(metav1.Object); ok && ownerOf(object) != "" {
-			c.seen(ownerOf(object))
-		}
-	}
-	// It can fail for an informer that has stopped only.
-	_, _ = inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: tell,
-		UpdateFunc: func(old, now any) {
-			if alike(old.(*unstructured.Unstructured), now.(*unstructured.Unstructured)) {
-				return
-			}
-			tell(old) // the mark of the owner may be what has changed
-			tell(now)
-		},
-		DeleteFunc: tell,
-	})
-	c.start(inf.RunWithContext)
-}
-
-// gone tells whether an answer says that there is no such object. A 404 that does not
-// come from the API of the object says nothing of it: the version is no longer served,
-// or something in between does not know the server.
+// gone reports whether an answer means that there is no such object. A 404 that does not
+// come from the API of the object does not mean that: perhaps the version is no longer
+// served, or a proxy does not know the server.
 func gone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
@@ -235,7 +187,27 @@ func (c *child) get(ctx context.Context, resource dynamic.ResourceInterface, id 
 	return object, nil
 }
 
-// differs tells whether to apply an object would change it.
+// find returns an object in a version that the child serves, or a nil object.
+func (c *child) find(ctx context.Context, id identity) (dynamic.ResourceInterface, *unstructured.Unstructured, error) {
+	id, err := c.served(ctx, id)
+	if err != nil && !errors.Is(err, errNowhere) {
+		return nil, nil, fmt.Errorf("deleting %s: %w", id, err)
+	}
+	var resource dynamic.ResourceInterface
+	if err == nil {
+		resource, err = c.resource(ctx, id)
+	}
+	if errors.Is(err, errNowhere) {
+		return nil, nil, nil // its kind is gone, and so is it
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	live, err := c.get(ctx, resource, id)
+	return resource, live, err
+}
+
+// differs reports whether to apply an object would change it.
 func (c *child) differs(ctx context.Context, resource dynamic.ResourceInterface, object, live *unstructured.Unstructured) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
@@ -245,26 +217,7 @@ func (c *child) differs(ctx context.Context, resource dynamic.ResourceInterface,
 	if err != nil {
 		return false, fmt.Errorf("applying %s, as a dry run: %w", identityOf(object), err)
 	}
-	return !alike(live, would), nil
-}
-
-// alike tells whether two states of an object differ in nothing that a deployer
-// decides about.
-func alike(a, b *unstructured.Unstructured) bool {
-	return reflect.DeepEqual(decided(a), decided(b))
-}
-
-func decided(object *unstructured.Unstructured) map[string]any {
-	content := maps.Clone(object.Object)
-	delete(content, "status")
-	if metadata, ok := content["metadata"].(map[string]any); ok {
-		metadata = maps.Clone(metadata)
-		for _, field := range []string{"managedFields", "resourceVersion", "generation"} {
-			delete(metadata, field)
-		}
-		content["metadata"] = metadata
-	}
-	return content
+	return !equal(live, would), nil
 }
 
 func (c *child) apply(ctx context.Context, resource dynamic.ResourceInterface, object *unstructured.Unstructured) error {
@@ -277,8 +230,8 @@ func (c *child) apply(ctx context.Context, resource dynamic.ResourceInterface, o
 	return nil
 }
 
-// delete deletes an object as it was read: one that has changed since may have
-// another owner.
+// delete deletes an object unless it has changed since it was read: it may have another
+// owner by now.
 func (c *child) delete(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()

@@ -23,22 +23,22 @@ import (
 var Resource = schema.GroupVersionResource{Group: "apps.clusternet.io", Version: "v1alpha1", Resource: "descriptions"}
 
 const (
-	// ClusterIDLabel says which cluster a Description is for.
+	// ClusterIDLabel has the ID of the cluster that a Description is for.
 	ClusterIDLabel = "clusters.clusternet.io/cluster-id"
 
-	// Finalizer keeps a deleted Description until the child has been cleaned.
+	// Finalizer keeps a deleted Description until its objects are deleted in the child.
 	Finalizer = "apps.clusternet.io/finalizer"
 
-	// FieldManager is the same for hub and agent, so that either can take over from
-	// the other.
+	// FieldManager is the same for the hub and the agent, so that each can take over
+	// from the other.
 	FieldManager = "clusternet-deployer"
 
 	// ownerAnnotation marks an object of a child with the Description that it comes
 	// from, as namespace.name. Clusternet does so too.
 	ownerAnnotation = "apps.clusternet.io/owned-by-description"
 
-	// deployedLabel is what the watches of a child select by, so that they cost as
-	// much as what was deployed, not as all that is there.
+	// deployedLabel is what the watches of a child select by, so that their cost depends
+	// on what was deployed, not on all that is there.
 	deployedLabel = "apps.clusternet.io/deployed"
 
 	deployerGeneric = "Generic"
@@ -49,14 +49,14 @@ const (
 
 	mergePatch = types.MergePatchType
 
-	// maxReason keeps what a child answers from filling the parent.
+	// maxReason limits how much of a child's answer is stored in the parent.
 	maxReason = 2048
 )
 
-// Cluster is a child cluster as Descriptions name it. An ID alone does not do: whoever
-// may write in one namespace must not deploy to the cluster of another.
+// Cluster identifies a child cluster. An ID alone is not enough: whoever may write in one
+// namespace must not deploy to the cluster of another.
 type Cluster struct {
-	Namespace string // the dedicated one, in the parent
+	Namespace string // its dedicated namespace in the parent
 	ID        types.UID
 }
 
@@ -66,7 +66,7 @@ func (c Cluster) String() string { return string(c.ID) + " of namespace " + c.Na
 const byCluster = "cluster"
 
 // NewInformer returns an informer of the Descriptions in a namespace (all: empty) of
-// one cluster ID (all: empty). It is for the caller to run.
+// one cluster ID (all: empty). The caller runs it.
 func NewInformer(client dynamic.Interface, namespace string, clusterID types.UID) cache.SharedIndexInformer {
 	indexers := cache.Indexers{byCluster: func(obj any) ([]string, error) {
 		return []string{newDescription(obj.(*unstructured.Unstructured)).cluster().String()}, nil
@@ -92,9 +92,9 @@ func Keys(descriptions cache.Indexer, cluster Cluster) []string {
 }
 
 // OnChange returns a handler that calls add for each Description that is new, edited
-// or deleted. A new status is no change: it is what deployers write themselves. (That a
-// Description comes to be for another cluster or another deployer is not provided for:
-// what it has in the old one stays there.)
+// or deleted. A new status is no change, since deployers write it themselves. A
+// Description that is moved to another cluster or deployer is not supported: its objects
+// stay in the old cluster.
 func OnChange(add func(cluster Cluster, key string)) cache.ResourceEventHandler {
 	changed := func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -119,9 +119,9 @@ func OnChange(add func(cluster Cluster, key string)) cache.ResourceEventHandler 
 	}
 }
 
-// description is a Description, with the status that it is to have.
+// description is a Description with the status that it is to get.
 type description struct {
-	object *unstructured.Unstructured // as it was last read or written; it is not changed
+	object *unstructured.Unstructured // as last read or written; it must not be changed
 
 	phase, reason string
 	manifests     []any // status.manifestStatuses
@@ -135,7 +135,7 @@ func newDescription(object *unstructured.Unstructured) *description {
 	return d
 }
 
-// manifests returns a list that may be changed, of entries that may not.
+// manifests returns a new list. Its entries must not be changed.
 func manifests(object *unstructured.Unstructured) []any {
 	list, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "manifestStatuses")
 	entries, _ := list.([]any)
@@ -156,8 +156,8 @@ func (d *description) generic() bool {
 func (d *description) deleting() bool  { return d.object.GetDeletionTimestamp() != nil }
 func (d *description) finalized() bool { return slices.Contains(d.object.GetFinalizers(), Finalizer) }
 
-// objects returns what is to be in the child. With an error, it returns what could
-// be read.
+// objects returns the objects that are to be in the child. With an error, it returns those
+// that could be read.
 func (d *description) objects() ([]*unstructured.Unstructured, error) {
 	raw, _, err := unstructured.NestedStringSlice(d.object.Object, "spec", "raw")
 	if err != nil {
@@ -197,7 +197,7 @@ func decode(encoded string) (*unstructured.Unstructured, error) {
 	case len(wrong) > 0:
 		return nil, fmt.Errorf("the name or namespace of %s %s", identityOf(object), strings.Join(wrong, ", "))
 	}
-	for _, field := range []string{"annotations", "labels"} { // read leniently later
+	for _, field := range []string{"annotations", "labels"} { // later reads ignore errors
 		if _, _, err := unstructured.NestedStringMap(object.Object, "metadata", field); err != nil {
 			return nil, fmt.Errorf("the %s of %s: %w", field, identityOf(object), err)
 		}
@@ -205,8 +205,8 @@ func decode(encoded string) (*unstructured.Unstructured, error) {
 	return object, nil
 }
 
-// mark returns what to apply for an object: without what belongs to its server, and
-// with whose it is.
+// mark returns what to apply for an object: without the fields that a server sets, and
+// with its owner.
 func (d *description) mark(object *unstructured.Unstructured) *unstructured.Unstructured {
 	object = object.DeepCopy()
 	unstructured.RemoveNestedField(object.Object, "status")
@@ -228,85 +228,12 @@ func (d *description) mark(object *unstructured.Unstructured) *unstructured.Unst
 }
 
 // ownerOf returns the key of the Description that an object of a child is marked
-// with. A namespace has no dot.
+// with. The first dot ends the namespace, which has none.
 func ownerOf(object metav1.Object) string {
 	return strings.Replace(object.GetAnnotations()[ownerAnnotation], ".", "/", 1)
 }
 
-// identity is what tells an object of a child.
-type identity struct{ apiVersion, kind, namespace, name string }
-
-func identityOf(o *unstructured.Unstructured) identity {
-	return identity{o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName()}
-}
-
-func identities(objects []*unstructured.Unstructured) []identity {
-	ids := make([]identity, 0, len(objects))
-	for _, object := range objects {
-		ids = append(ids, identityOf(object))
-	}
-	return ids
-}
-
-func (id identity) gvk() schema.GroupVersionKind {
-	return schema.FromAPIVersionAndKind(id.apiVersion, id.kind)
-}
-
-// same tells whether it is the same object, in whichever version.
-func (id identity) same(other identity) bool { return id.unversioned() == other.unversioned() }
-
-// unversioned is the same for all versions.
-func (id identity) unversioned() identity {
-	id.apiVersion = id.gvk().Group
-	return id
-}
-
-func (id identity) String() string {
-	name := id.name
-	if id.namespace != "" {
-		name = id.namespace + "/" + name
-	}
-	return id.kind + " " + name
-}
-
-func identityOfManifest(entry any) identity {
-	fields, _ := entry.(map[string]any)
-	text := func(field string) string { value, _ := fields[field].(string); return value }
-	return identity{text("apiVersion"), text("kind"), text("namespace"), text("name")}
-}
-
-// owned returns what the Description has, or may have, in the child.
-func (d *description) owned() []identity {
-	ids := make([]identity, 0, len(d.manifests))
-	for _, entry := range d.manifests {
-		ids = append(ids, identityOfManifest(entry))
-	}
-	return ids
-}
-
-func (d *description) owns(id identity) bool { return slices.ContainsFunc(d.owned(), id.same) }
-
-// enter puts objects on the list of what the Description owns.
-func (d *description) enter(objects []*unstructured.Unstructured) {
-	for _, id := range identities(objects) {
-		if slices.Contains(d.owned(), id) {
-			continue
-		}
-		d.leave(id) // in another version
-		entry := map[string]any{"apiVersion": id.apiVersion, "kind": id.kind, "name": id.name}
-		if id.namespace != "" {
-			entry["namespace"] = id.namespace
-		}
-		d.manifests = append(d.manifests, entry)
-	}
-}
-
-// leave takes an object off that list.
-func (d *description) leave(id identity) {
-	d.manifests = slices.DeleteFunc(d.manifests, func(entry any) bool { return identityOfManifest(entry).same(id) })
-}
-
-// statusPatch returns what brings the status up to date, or nil.
+// statusPatch returns the patch for the status, or nil if there is nothing to write.
 func (d *description) statusPatch() []byte {
 	was := newDescription(d.object)
 	if was.phase == d.phase && was.reason == d.reason &&
@@ -320,7 +247,7 @@ func (d *description) statusPatch() []byte {
 	return d.patchOf(map[string]any{}, map[string]any{"status": status})
 }
 
-// finalizerPatch returns what adds or removes the finalizer, or nil.
+// finalizerPatch returns the patch that adds or removes the finalizer, or nil.
 func (d *description) finalizerPatch(want bool) []byte {
 	if d.finalized() == want {
 		return nil
@@ -332,8 +259,8 @@ func (d *description) finalizerPatch(want bool) []byte {
 	return d.patchOf(map[string]any{"finalizers": finalizers}, map[string]any{})
 }
 
-// patchOf returns a patch that is refused as a conflict when the Description has been
-// written since it was read.
+// patchOf returns a patch. The server refuses it as a conflict when somebody has written
+// the Description since it was read.
 func (d *description) patchOf(metadata, rest map[string]any) []byte {
 	metadata["resourceVersion"], metadata["uid"] = d.object.GetResourceVersion(), d.object.GetUID()
 	rest["metadata"] = metadata

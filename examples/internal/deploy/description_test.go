@@ -96,23 +96,23 @@ func TestOwned(t *testing.T) {
 	if !d.owns(beta) || !d.owns(v1) || d.owns(cluster) || d.owns(identity{"other.com/v1", "Thing", "ns", "a"}) {
 		t.Errorf("owned() = %v; want the one object, in any version of its group", d.owned())
 	}
-	d.enter([]*unstructured.Unstructured{object(beta.apiVersion, beta.kind, beta.namespace, beta.name)})
+	d.add([]*unstructured.Unstructured{object(beta.apiVersion, beta.kind, beta.namespace, beta.name)})
 	if patch := d.statusPatch(); patch != nil {
 		t.Errorf("entered again: statusPatch() = %s; want none", patch)
 	}
-	d.enter([]*unstructured.Unstructured{object("example.com/v1", "Thing", "ns", "a"), object("example.com/v1", "Thing", "", "a")})
+	d.add([]*unstructured.Unstructured{object("example.com/v1", "Thing", "ns", "a"), object("example.com/v1", "Thing", "", "a")})
 	if got, want := d.owned(), []identity{v1, cluster}; !slices.Equal(got, want) {
 		t.Errorf("entered in another version: owned() = %v, want %v", got, want)
 	}
 	if patch := d.statusPatch(); patch == nil {
 		t.Error("entered in another version: statusPatch() = nil")
 	}
-	d.leave(beta)
+	d.remove(beta)
 	if got, want := d.owned(), []identity{cluster}; !slices.Equal(got, want) {
 		t.Errorf("left by another version: owned() = %v, want %v", got, want)
 	}
-	d.leave(beta)
-	d.leave(cluster)
+	d.remove(beta)
+	d.remove(cluster)
 	if got := d.owned(); len(got) > 0 {
 		t.Errorf("all left: owned() = %v", got)
 	}
@@ -180,7 +180,7 @@ func TestPatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.enter(objects)
+	d.add(objects)
 	if got, want := parse(d.statusPatch()), (map[string]any{"metadata": checked, "status": map[string]any{
 		"reason": "", "manifestStatuses": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "web"}},
 	}}); !reflect.DeepEqual(got, want) {
@@ -212,12 +212,12 @@ func TestMark(t *testing.T) {
 	}
 }
 
-func TestAlike(t *testing.T) {
+func TestEqual(t *testing.T) {
 	const object = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default","name":"web","resourceVersion":"5","generation":1,
 		"managedFields":[{"manager":"a"}],"labels":{"a":"b"}},"data":{"k":"v"},"status":{"x":1}}`
 	for _, test := range []struct {
 		name, old, new string
-		alike          bool
+		equal          bool
 	}{
 		{"nothing", "", "", true},
 		{"resourceVersion", `"resourceVersion":"5"`, `"resourceVersion":"6"`, true},
@@ -234,28 +234,27 @@ func TestAlike(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			a, b := fromJSON(t, object), fromJSON(t, strings.Replace(object, test.old, test.new, 1))
 			kept := a.DeepCopy()
-			if got := alike(a, b); got != test.alike {
-				t.Errorf("alike() = %t, want %t", got, test.alike)
+			if got := equal(a, b); got != test.equal {
+				t.Errorf("equal() = %t, want %t", got, test.equal)
 			}
-			if got := alike(b, a); got != test.alike {
-				t.Errorf("alike() the other way = %t, want %t", got, test.alike)
+			if got := equal(b, a); got != test.equal {
+				t.Errorf("equal() the other way = %t, want %t", got, test.equal)
 			}
 			if !reflect.DeepEqual(a, kept) {
-				t.Errorf("alike() has changed its argument: %v", a)
+				t.Errorf("equal() has changed its argument: %v", a)
 			}
 		})
 	}
 }
 
-// Each status that a deployer writes would have the Description looked at again, if a
-// new status were a change.
+// A new status is no change. Otherwise each status that a deployer writes would lead to another reconciliation.
 func TestOnChange(t *testing.T) {
-	type told struct {
+	type call struct {
 		cluster Cluster
 		key     string
 	}
-	var got []told
-	handler := OnChange(func(cluster Cluster, key string) { got = append(got, told{cluster, key}) })
+	var got []call
+	handler := OnChange(func(cluster Cluster, key string) { got = append(got, call{cluster, key}) })
 	same := of(t, "", encoded(web), `"phase":"Pending"`)
 	with := func(change func(o *unstructured.Unstructured)) *unstructured.Unstructured {
 		o := same.DeepCopy()
@@ -263,19 +262,15 @@ func TestOnChange(t *testing.T) {
 		change(o)
 		return o
 	}
-	deleted := with(func(o *unstructured.Unstructured) {
-		if err := unstructured.SetNestedField(o.Object, "2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"); err != nil {
-			t.Fatal(err)
-		}
-	})
-	own := told{Cluster{"clusternet-abcde", "c1"}, "clusternet-abcde/web"}
+	deleted := of(t, `"deletionTimestamp":"2026-01-01T00:00:00Z"`, encoded(web), `"phase":"Pending"`)
+	own := call{Cluster{"clusternet-abcde", "c1"}, "clusternet-abcde/web"}
 	for _, test := range []struct {
 		name string
 		do   func()
-		want []told
+		want []call
 	}{
-		{"new", func() { handler.OnAdd(same, false) }, []told{own}},
-		{"there at first", func() { handler.OnAdd(same, true) }, []told{own}},
+		{"new", func() { handler.OnAdd(same, false) }, []call{own}},
+		{"there at first", func() { handler.OnAdd(same, true) }, []call{own}},
 		{"resync", func() { handler.OnUpdate(same, same) }, nil},
 		{"status", func() {
 			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.Object["status"] = map[string]any{"phase": "Success"} }))
@@ -288,24 +283,24 @@ func TestOnChange(t *testing.T) {
 		}, nil},
 		{"spec", func() {
 			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.SetGeneration(4) }))
-		}, []told{own}},
+		}, []call{own}},
 		{"label", func() {
 			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{ClusterIDLabel: "c2"}) }))
-		}, []told{{Cluster{"clusternet-abcde", "c2"}, own.key}}},
-		{"deletion", func() { handler.OnUpdate(same, deleted) }, []told{own}},
+		}, []call{{Cluster{"clusternet-abcde", "c2"}, own.key}}},
+		{"deletion", func() { handler.OnUpdate(same, deleted) }, []call{own}},
 		{"still being deleted", func() { handler.OnUpdate(deleted, deleted) }, nil},
 		{"created anew", func() {
 			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.SetUID("u2") }))
-		}, []told{own}},
-		{"gone", func() { handler.OnDelete(deleted) }, []told{own}},
-		{"gone unseen", func() { handler.OnDelete(cache.DeletedFinalStateUnknown{Key: own.key, Obj: same}) }, []told{own}},
+		}, []call{own}},
+		{"gone", func() { handler.OnDelete(deleted) }, []call{own}},
+		{"gone unseen", func() { handler.OnDelete(cache.DeletedFinalStateUnknown{Key: own.key, Obj: same}) }, []call{own}},
 		{"gone unknown", func() { handler.OnDelete(cache.DeletedFinalStateUnknown{Key: own.key}) }, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got = nil
 			test.do()
 			if !slices.Equal(got, test.want) {
-				t.Errorf("told %v, want %v", got, test.want)
+				t.Errorf("add was called with %v, want %v", got, test.want)
 			}
 		})
 	}

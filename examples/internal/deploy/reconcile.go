@@ -1,0 +1,129 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/clusternet/syncgate/syncgate"
+)
+
+// errChanged means that something has changed since it was read. What was decided may be
+// wrong, so the Description is reconciled again.
+var errChanged = errors.New("it has changed since it was read")
+
+func (d *Deployer) work(ctx context.Context) {
+	for {
+		key, shutdown := d.queue.Get()
+		if shutdown {
+			return
+		}
+		d.process(ctx, key)
+		d.queue.Done(key)
+	}
+}
+
+func (d *Deployer) process(ctx context.Context, key string) {
+	err := d.reconcile(ctx, key)
+	switch {
+	case err == nil:
+		d.queue.Forget(key)
+		return
+	case ctx.Err() != nil || errors.Is(err, syncgate.ErrStopped):
+		return // the next deployer begins with all Descriptions
+	case apierrors.IsUnauthorized(err):
+		d.refreshConfig()
+	}
+	d.queue.AddRateLimited(key)
+	if log := klog.FromContext(ctx); errors.Is(err, errChanged) {
+		log.V(4).Info("Will reconcile again", "description", key, "reason", err)
+	} else {
+		log.Error(err, "Could not deploy, will retry", "description", key)
+	}
+}
+
+// reconcile handles a key of the queue.
+func (d *Deployer) reconcile(ctx context.Context, key string) error {
+	if key == reconnect {
+		if d.opts.Gate.Paused() || !d.mine() {
+			return nil // the next opening does it
+		}
+		_, err := d.connect(ctx)
+		return err
+	}
+	// The parent is not asked about Descriptions of others.
+	cached := d.cached(key)
+	if cached == nil {
+		d.backlog.Forget(key)
+		return nil
+	}
+	if !d.ours(cached) || !cached.deleting() && !d.mine() {
+		return nil
+	}
+	desc, err := d.read(ctx, key)
+	if err != nil || desc == nil || !d.ours(desc) || desc.deleting() && !desc.finalized() {
+		return err
+	}
+	if desc.deleting() {
+		if lost, err := d.lost(ctx); err != nil {
+			return err
+		} else if lost {
+			d.backlog.Forget(key)
+			d.disconnect()
+			return d.finalize(ctx, desc, false)
+		}
+	}
+	if !d.mine() {
+		return nil
+	}
+	switch err := d.sync(ctx, desc); {
+	case errors.Is(err, errParked):
+		return d.saveOutcome(ctx, desc, phasePending, "kept back when it was due: "+d.opts.Gate.State().Message)
+	case ctx.Err() != nil, errors.Is(err, errChanged), errors.Is(err, syncgate.ErrStopped): // not a failure of the Description
+		return err
+	case err != nil:
+		return errors.Join(err, d.saveOutcome(ctx, desc, phaseFailure, err.Error()))
+	case desc.deleting():
+		return d.finalize(ctx, desc, false)
+	default:
+		return d.saveOutcome(ctx, desc, phaseSuccess, "")
+	}
+}
+
+// sync brings the child in line with a Description. It fails with errParked when the gate
+// has refused a step.
+func (d *Deployer) sync(ctx context.Context, desc *description) error {
+	var c *child
+	if err := d.admit(ctx, desc, func(context.Context) (err error) {
+		c, err = d.connect(ctx) // not with the context of this step: watches outlast it
+		return err
+	}); err != nil {
+		return err
+	}
+	objects, err := desc.objects()
+	switch {
+	case desc.deleting():
+		// An object that can't be read was never written.
+		ids := slices.DeleteFunc(identities(objects), desc.owns)
+		return d.prune(ctx, c, desc, append(desc.owned(), ids...))
+	case err != nil:
+		return err
+	default:
+		return d.apply(ctx, c, desc, objects)
+	}
+}
+
+// ours reports whether a Description is for us to deploy to the child.
+func (d *Deployer) ours(desc *description) bool { return desc.generic() && desc.cluster() == d.cluster }
+
+func (d *Deployer) mine() bool { return d.opts.Mine == nil || d.opts.Mine() }
+
+func (d *Deployer) lost(ctx context.Context) (bool, error) {
+	if d.opts.Lost == nil {
+		return false, nil
+	}
+	return d.opts.Lost(ctx)
+}

@@ -1,0 +1,87 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+)
+
+// cached returns a Description from the informer, or nil.
+func (d *Deployer) cached(key string) *description {
+	object, exists, err := d.opts.Descriptions.GetStore().GetByKey(key)
+	if err != nil || !exists {
+		return nil
+	}
+	return newDescription(object.(*unstructured.Unstructured))
+}
+
+// read returns a Description from the server, or nil. The informer may not have the last
+// written status yet, and then a new status could be taken for written already.
+func (d *Deployer) read(ctx context.Context, key string) (*description, error) {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("reading Description %s: %w", key, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	object, err := d.opts.Parent.Resource(Resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if gone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Description %s: %w", key, err)
+	}
+	return newDescription(object), nil
+}
+
+// saveOutcome writes the outcome to the status of the Description.
+func (d *Deployer) saveOutcome(ctx context.Context, desc *description, phase, reason string) error {
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + " ..."
+	}
+	desc.phase, desc.reason = phase, reason
+	return d.saveStatus(ctx, desc)
+}
+
+// saveStatus writes the status if it has changed. Like finalize, it fails with errChanged
+// when somebody has written the Description since it was read.
+func (d *Deployer) saveStatus(ctx context.Context, desc *description) error {
+	patch := desc.statusPatch()
+	if patch == nil {
+		return nil
+	}
+	return d.patch(ctx, desc, patch, "status")
+}
+
+// finalize adds the finalizer, or removes it.
+func (d *Deployer) finalize(ctx context.Context, desc *description, want bool) error {
+	patch := desc.finalizerPatch(want)
+	if patch == nil {
+		return nil
+	}
+	err := d.patch(ctx, desc, patch)
+	if !want && gone(err) {
+		return nil
+	}
+	return err
+}
+
+func (d *Deployer) patch(ctx context.Context, desc *description, patch []byte, subresources ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	object, err := d.opts.Parent.Resource(Resource).Namespace(desc.object.GetNamespace()).
+		Patch(ctx, desc.object.GetName(), mergePatch, patch, metav1.PatchOptions{FieldManager: FieldManager}, subresources...)
+	switch {
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("writing Description %s: %w: %w", desc.key(), errChanged, err)
+	case err != nil:
+		return fmt.Errorf("writing Description %s: %w", desc.key(), err)
+	}
+	desc.object = object
+	return nil
+}
