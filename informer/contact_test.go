@@ -5,9 +5,12 @@ package informer_test
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusternet/syncgate/informer"
 	"github.com/clusternet/syncgate/internal/testutil"
@@ -121,7 +124,8 @@ func TestPagesAreNoContact(t *testing.T) {
 	})
 }
 
-func TestExpiredHistoryIsNoFault(t *testing.T) {
+// What was read is no longer followed until the relist is answered.
+func TestErrDuringARelist(t *testing.T) {
 	eachWay(t, func(t *testing.T, _ way) {
 		server := newServer(t, mine("own"))
 		inf := forCluster(t, server, informer.Auto)
@@ -129,6 +133,37 @@ func TestExpiredHistoryIsNoFault(t *testing.T) {
 		pass(10 * time.Second)
 		server.SendError(410)
 		synctest.Wait()
-		wantHealthy(t, inf, "before the relist")
+		if err := inf.Err(); err == nil || !strings.Contains(err.Error(), "lists anew") {
+			t.Errorf("Err() before the relist = %v; want that the informer lists anew", err)
+		}
+		pass(10 * time.Second)
+		wantHealthy(t, inf, "after the relist")
+	})
+}
+
+func TestRelists(t *testing.T) {
+	eachWay(t, func(t *testing.T, _ way) {
+		server := newServer(t, mine("own"))
+		inf := forCluster(t, server, informer.Auto)
+		var during []uint64 // as the handler gets each object
+		if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { during = append(during, inf.Relists()) },
+			UpdateFunc: func(any, any) { during = append(during, inf.Relists()) },
+		}); err != nil {
+			t.Fatal(err)
+		}
+		run(t, server, inf)
+		pass(10 * time.Second)
+		server.CutWatches() // a watch that starts again is no relist
+		pass(10 * time.Second)
+		server.Fail(testutil.Refused)
+		server.SendError(410)
+		synctest.Wait()
+		server.Update(mine("own", testutil.Paused(true)))
+		server.Heal()
+		pass(5 * time.Minute)
+		if want := []uint64{1, 2}; !slices.Equal(during, want) || inf.Relists() != 2 {
+			t.Errorf("Relists() during events = %v, at last %d; want %v, 2", during, inf.Relists(), want)
+		}
 	})
 }

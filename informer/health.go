@@ -18,6 +18,7 @@ var (
 	errNotRun     = errors.New("not run yet; call Run of the *Informer, or of the Gate or Hub that it belongs to")
 	errNoAnswer   = errors.New("the server has not answered the first request yet")
 	errSilent     = errors.New("the server has not answered a request for over thirty seconds")
+	errRelisting  = errors.New("the informer lists anew, and the server has not answered yet")
 	errNoWatch    = errors.New("the connection timed out or was closed (EOF, reset) before the watch began")
 	errNoBookmark = errors.New("the server has not sent the bookmark that ends the initial events of a WatchList; " +
 		"after ten silent seconds LIST and WATCH are used instead")
@@ -36,6 +37,22 @@ func (s *source) recordSuccess(contact bool) {
 	if fault != nil && !isPending(fault) {
 		klog.FromContext(ctx).V(2).Info("ManagedClusters can be read again", "which", s.what)
 	}
+}
+
+// recordRelist records that an initial read is complete, before it is passed on: so no
+// handler gets a part of it earlier.
+func (s *source) recordRelist() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.relists++
+}
+
+// recordRelisting records that what was read is no longer followed, until a relist is
+// complete.
+func (s *source) recordRelisting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = errRelisting
 }
 
 // recordFailure records that a request failed. The informer tries again by itself.
@@ -61,7 +78,7 @@ func (s *source) recordFailure(err error) {
 
 // isPending reports whether err says only that an answer is still to come.
 func isPending(err error) bool {
-	return errors.Is(err, errNoAnswer) || errors.Is(err, errNoBookmark)
+	return errors.Is(err, errNoAnswer) || errors.Is(err, errNoBookmark) || errors.Is(err, errRelisting)
 }
 
 // recordPending records that a request has no answer yet, until answered is called.

@@ -194,6 +194,15 @@ func (i *Informer) LastContact() time.Time {
 	return i.source.contact
 }
 
+// Relists returns how often the informer has read everything: the first list and each
+// relist. It counts a list when that is complete, before a handler gets any part of it.
+// A handler that compares counts can tell events of a relist from those of a watch.
+func (i *Informer) Relists() uint64 {
+	i.source.mu.Lock()
+	defer i.source.mu.Unlock()
+	return i.source.relists
+}
+
 // Err returns why the informer does not follow the server right now: it has not
 // been run, it waits for the first answer or for the end of the initial events, or
 // its last request failed. It is nil while a list or a watch works. The informer

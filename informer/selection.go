@@ -91,7 +91,7 @@ func (s *source) probeField(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if _, err := s.list(ctx, s.withSelector(metav1.ListOptions{Limit: 1}, ByField)); err == nil {
-		return relist(ctx, "spec.clusterId is now a selectable field of the CRD")
+		return s.relist(ctx, "spec.clusterId is now a selectable field of the CRD")
 	}
 	return nil // not selectable yet, or a fault that the watch will meet too
 }

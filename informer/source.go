@@ -47,6 +47,7 @@ type source struct {
 	ended   bool
 	inForce Selection
 	contact time.Time
+	relists uint64      // initial reads that were complete
 	fault   error       // of the last request; nil once one succeeded
 	pending []time.Time // when the requests without an answer yet were made
 	// justProbed: the list just made has decided the selection in force, so the
@@ -175,6 +176,7 @@ func (s *source) List(opts metav1.ListOptions) (runtime.Object, error) {
 		s.remember(history, obj)
 	}
 	if page.GetContinue() == "" { // the state is complete with the last page
+		s.recordRelist()
 		s.recordSuccess(true)
 	}
 	return page, nil
@@ -219,7 +221,7 @@ func (s *source) Watch(opts metav1.ListOptions) (_ watch.Interface, err error) {
 	sel, history, _ := s.state()
 	if err := get(sel); err != nil {
 		if notSelectable(err) && s.requested == Auto {
-			return nil, relist(ctx, "spec.clusterId is no longer a selectable field of the CRD")
+			return nil, s.relist(ctx, "spec.clusterId is no longer a selectable field of the CRD")
 		}
 		s.recordWatchEnd(history, true)
 		s.recordFailure(err)
@@ -250,7 +252,8 @@ func (s *source) openWatchList(opts *metav1.ListOptions, get func(Selection) err
 }
 
 // relist returns the answer to a watch that makes the reflector list again.
-func relist(ctx context.Context, why string) *apierrors.StatusError {
+func (s *source) relist(ctx context.Context, why string) *apierrors.StatusError {
+	s.recordRelisting()
 	klog.FromContext(ctx).V(4).Info("Listing ManagedClusters again", "why", why)
 	return apierrors.NewResourceExpired(why)
 }

@@ -76,7 +76,7 @@ func (w *observedWatch) run(ctx context.Context) {
 			w.send(ctx, listInstead(errNoBookmark))
 			return
 		case <-w.history.stale:
-			w.send(ctx, errorEvent(relist(ctx, "objects were read under an old schema of the CRD")))
+			w.send(ctx, errorEvent(w.source.relist(ctx, "objects were read under an old schema of the CRD")))
 			return
 		case event, ok := <-w.inner.ResultChan():
 			if ok {
@@ -117,7 +117,9 @@ func (w *observedWatch) observe(event watch.Event) watch.Event {
 	case event.Type == watch.Error:
 		err := apierrors.FromObject(event.Object)
 		// An expired history is no fault. The relist that follows may find one.
-		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+			w.source.recordRelisting()
+		} else {
 			w.source.recordFailure(err)
 		}
 		if w.initial { // as in openWatchList, for the same reasons
@@ -126,6 +128,7 @@ func (w *observedWatch) observe(event watch.Event) watch.Event {
 	case w.initial && event.Type == watch.Bookmark && ok && obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
 		w.initial = false
 		w.silence.Stop()
+		w.source.recordRelist()
 	case w.initial:
 		w.silence.Reset(bookmarkTimeout)
 	}
