@@ -4,23 +4,25 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/clusternet/syncgate/internal/api"
 )
 
 // evaluate decides on a cluster by its ManagedClusters: any that is paused pauses
 // it. There is at least one object; they are sorted by key.
 func evaluate(objects []*object) State {
-	unreadable := firstWith(objects, func(o *observation) bool { return o.fault == ReasonFieldNotVisible })
-	if unreadable == nil {
-		unreadable = firstWith(objects, func(o *observation) bool { return o.fault == ReasonMalformed })
-	}
-	flagged := firstWith(objects, func(o *observation) bool { return o.flag })
+	notVisible := firstWith(objects, func(o *observation) bool { return o.flag == flagNotVisible })
+	malformed := firstWith(objects, func(o *observation) bool { reason, _ := o.problem(); return reason == ReasonMalformed })
+	flagged := firstWith(objects, func(o *observation) bool { return o.flag == flagTrue })
 	held := firstWith(objects, func(o *observation) bool { return len(o.holds) > 0 })
 
 	s := State{Phase: Paused, Paused: true, Holds: holdsOf(objects, flagged != nil)}
 	var decisive *object
 	switch {
-	case unreadable != nil:
-		decisive, s.Reason = unreadable, unreadable.fault
+	case notVisible != nil:
+		decisive, s.Reason = notVisible, ReasonFieldNotVisible
+	case malformed != nil:
+		decisive, s.Reason = malformed, ReasonMalformed
 	case flagged != nil:
 		decisive, s.Reason = flagged, ReasonSyncPaused
 	case held != nil:
@@ -38,6 +40,12 @@ func evaluate(objects []*object) State {
 		s.AppPusher = &appPusher
 	}
 	s.Message = messageOf(&s, decisive, objects)
+	for _, o := range objects {
+		if o.hidden {
+			s.Message += fmt.Sprintf("; ManagedCluster %s counts as it was last read, because its label %s names another cluster and selecting by label does not find it; correct the label",
+				o.key, api.ClusterIDLabel)
+		}
+	}
 	return s
 }
 
@@ -70,7 +78,8 @@ func messageOf(s *State, decisive *object, objects []*object) string {
 	case ReasonSyncAllowed:
 		return fmt.Sprintf("nothing holds ManagedCluster %s", s.Object)
 	case ReasonMalformed, ReasonFieldNotVisible:
-		return fmt.Sprintf("ManagedCluster %s: %s", s.Object, decisive.problem)
+		_, problem := decisive.problem()
+		return fmt.Sprintf("ManagedCluster %s: %s", s.Object, problem)
 	}
 	holds := make([]string, 0, len(s.Holds))
 	for _, hold := range s.Holds {
@@ -78,7 +87,7 @@ func messageOf(s *State, decisive *object, objects []*object) string {
 	}
 	var held []string
 	for _, o := range objects {
-		if o.flag || len(o.holds) > 0 {
+		if o.pauses() {
 			held = append(held, o.key.String())
 		}
 	}

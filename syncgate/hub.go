@@ -34,21 +34,24 @@ type Hub struct {
 
 	synced  chan struct{} // closed, under mu, when every gate shows the first list
 	stopped chan struct{} // closed, under mu, when Run has closed the gates
+	wake    chan struct{} // has an element when follow has something to settle
 
 	// gatesMu guards gates. If mu is needed as well, it is locked first.
 	gatesMu sync.RWMutex
 	gates   map[types.UID]*Gate
 
-	mu         sync.RWMutex // guards the fields below
-	logger     klog.Logger
-	logLines   []func(klog.Logger) // logged once mu is free, because logging may block
-	running    bool
-	hasSynced  bool // the first list is known; synced is closed when all gates show it
-	stale      bool
-	lastEvent  time.Time
-	table      table
-	observer   observer
-	notVisible string // what hides the flag from the informer; empty: nothing
+	mu        sync.RWMutex // guards the fields below
+	logger    klog.Logger
+	logLines  []func(klog.Logger) // logged once mu is free, because logging may block
+	running   bool
+	hasSynced bool // the first list is known; synced is closed when all gates show it
+	stale     bool
+	events    uint64 // that the handler has got
+	// settledRelists is the number of relists that the handler has got whole.
+	settledRelists uint64
+	table          table
+	observer       observer
+	notVisible     string // what hides the flag from the informer; empty: nothing
 }
 
 // NewHub returns a hub that follows any informer of ManagedClusters: of
@@ -63,7 +66,9 @@ type Hub struct {
 //
 // The first decision is as fresh as the first list of the informer. That of package
 // informer is consistent. Other informers may get theirs from an old watch cache of
-// the API server.
+// the API server. They can't tell a relist from a watch either, so the hub treats each
+// opening as if it came from a relist, see Gate, except one: a cluster with one
+// ManagedCluster opens as soon as that is released.
 func NewHub(inf cache.SharedIndexInformer, opts Options) (*Hub, error) {
 	if api.IsNil(inf) {
 		return nil, errors.New("syncgate: make a hub: the informer is nil; pass one, for example of informer.ForHub")
@@ -93,6 +98,7 @@ func newHub(inf cache.SharedIndexInformer, opts Options, only types.UID, scope s
 		replays:  newGateQueue(),
 		synced:   make(chan struct{}),
 		stopped:  make(chan struct{}),
+		wake:     make(chan struct{}, 1),
 		gates:    map[types.UID]*Gate{},
 		logger:   klog.Background(),
 		table:    newTable(only),
@@ -114,6 +120,7 @@ type (
 	contactReporter   interface{ LastContact() time.Time }
 	errorReporter     interface{ Err() error }
 	selectionReporter interface{ Selection() informer.Selection }
+	relistReporter    interface{ Relists() uint64 }
 )
 
 // HasSynced reports whether every gate shows the state that the server had at the

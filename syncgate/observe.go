@@ -16,17 +16,28 @@ import (
 
 // observation is what a gate reads of one ManagedCluster.
 type observation struct {
-	clusterID  types.UID
-	uid        types.UID
-	generation int64
-	syncMode   Mode
-	appPusher  tristate
-	hasFlag    bool   // spec.syncPaused is there
-	flag       bool   // spec.syncPaused is true
-	holds      []Hold // by annotations, sorted by owner
-	fault      string // ReasonMalformed, ReasonFieldNotVisible or empty
-	problem    string // for people: what the fault is, and what to do
+	clusterID   types.UID
+	uid         types.UID
+	generation  int64
+	labelled    bool // the cluster-id label names the cluster too
+	syncMode    Mode
+	appPusher   tristate
+	flag        flag
+	holds       []Hold // by annotations, sorted by owner
+	flagProblem string // for people: what is wrong with the flag, and what to do
+	holdProblem string // the same of a hold that can't be read; empty: there is none
 }
+
+// flag is what spec.syncPaused says.
+type flag int8
+
+const (
+	flagAbsent flag = iota
+	flagFalse
+	flagTrue
+	flagMalformed  // it is not boolean
+	flagNotVisible // the Go type or the CRD has no such field
+)
 
 type tristate int8 // 0: not known
 
@@ -42,27 +53,28 @@ func tristateOf(b bool) tristate {
 	return no
 }
 
-// equal tells a heartbeat from a change. hasFlag does not matter: a flag that is
-// false and one that is absent decide alike.
+// equal tells a heartbeat from a change.
 func (o *observation) equal(p *observation) bool {
-	return o.clusterID == p.clusterID && o.uid == p.uid && o.generation == p.generation &&
-		o.syncMode == p.syncMode && o.appPusher == p.appPusher &&
-		o.flag == p.flag && o.fault == p.fault && o.problem == p.problem && slices.Equal(o.holds, p.holds)
+	return o.clusterID == p.clusterID && o.uid == p.uid && o.generation == p.generation && o.labelled == p.labelled &&
+		o.syncMode == p.syncMode && o.appPusher == p.appPusher && o.flag == p.flag && slices.Equal(o.holds, p.holds) &&
+		o.flagProblem == p.flagProblem && o.holdProblem == p.holdProblem
 }
 
-const (
-	flagRemedy = "set it to true or false, or remove it"
-	holdRemedy = "remove it, or give it a text as value"
-)
-
-// setMalformed notes a problem. Of several problems it keeps the same one, whatever
-// the order of a map is.
-func (o *observation) setMalformed(what string, value any, remedy string) {
-	problem := fmt.Sprintf("%s is %s; %s", what, describe(value), remedy)
-	if o.fault == "" || problem < o.problem {
-		o.fault, o.problem = ReasonMalformed, problem
+// problem returns why the pause can't be read, as a Reason and for people. Both are
+// empty if it can.
+func (o *observation) problem() (reason, message string) {
+	switch {
+	case o.flag == flagNotVisible:
+		return ReasonFieldNotVisible, o.flagProblem
+	case o.flag == flagMalformed:
+		return ReasonMalformed, o.flagProblem
+	case o.holdProblem != "":
+		return ReasonMalformed, o.holdProblem
 	}
+	return "", ""
 }
+
+func (o *observation) pauses() bool { return o.flag == flagTrue || len(o.holds) > 0 }
 
 func describe(value any) string {
 	switch v := value.(type) {
@@ -83,14 +95,13 @@ func describe(value any) string {
 // spec: the CRD has lost the field, and the server drops it from what it shows. An
 // edit of the spec under such a CRD removes the flag for good, and counts.
 func (o *observation) keepLostFlag(before *observation) {
-	if o.uid != before.uid || o.generation != before.generation || o.generation == 0 || o.hasFlag || o.fault != "" {
+	edited := o.uid != before.uid || o.generation != before.generation || o.generation == 0
+	if edited || o.flag != flagAbsent || before.flag < flagTrue {
 		return
 	}
-	if before.flag || before.fault == ReasonFieldNotVisible {
-		o.fault = ReasonFieldNotVisible
-		o.problem = SyncPausedField + " was true and has vanished without an edit of the spec, so the CRD has lost the field; " +
-			"add it to the CRD again, and set it to true or false"
-	}
+	o.flag = flagNotVisible
+	o.flagProblem = SyncPausedField + " has vanished without an edit of the spec, so the CRD has lost the field; " +
+		"add it to the CRD again, and set it to true or false"
 }
 
 // observer reads ManagedClusters of any Go type. It remembers where a type has its
@@ -113,6 +124,7 @@ func (ob observer) observe(obj any) (types.NamespacedName, observation, bool) {
 			o.readHold(name, value)
 		}
 	}
+	o.labelled = m.GetLabels()[api.ClusterIDLabel] == string(o.clusterID)
 	slices.SortFunc(o.holds, func(a, b Hold) int { return strings.Compare(a.Owner, b.Owner) })
 	return key, o, true
 }
@@ -129,7 +141,7 @@ func (o *observation) readContent(content map[string]any) {
 			o.readHold(name, value)
 		}
 	default:
-		o.setMalformed("metadata.annotations", annotations, "remove it")
+		o.setHoldProblem("metadata.annotations", annotations, "remove it")
 	}
 	spec, _ := content["spec"].(map[string]any)
 	clusterID, _ := spec["clusterId"].(string)
@@ -147,10 +159,15 @@ func (o *observation) readContent(content map[string]any) {
 
 func (o *observation) readFlag(value any) {
 	paused, ok := value.(bool)
-	if !ok {
-		o.setMalformed(SyncPausedField, value, flagRemedy)
+	switch {
+	case !ok:
+		o.flag = flagMalformed
+		o.flagProblem = fmt.Sprintf("%s is %s; set it to true or false, or remove it", SyncPausedField, describe(value))
+	case paused:
+		o.flag = flagTrue
+	default:
+		o.flag = flagFalse
 	}
-	o.hasFlag, o.flag = true, paused
 }
 
 func (o *observation) readHold(name string, value any) {
@@ -161,9 +178,18 @@ func (o *observation) readHold(name string, value any) {
 	reason, ok := value.(string)
 	switch {
 	case !ok:
-		o.setMalformed("annotation "+name, value, holdRemedy)
+		o.setHoldProblem("annotation "+name, value, "remove it, or give it a text as value")
 	case reason != "false":
 		o.holds = append(o.holds, Hold{Owner: owner, Reason: reason})
+	}
+}
+
+// setHoldProblem notes a problem. Of several it keeps the same one, whatever the
+// order of a map is.
+func (o *observation) setHoldProblem(what string, value any, remedy string) {
+	problem := fmt.Sprintf("%s is %s; %s", what, describe(value), remedy)
+	if o.holdProblem == "" || problem < o.holdProblem {
+		o.holdProblem = problem
 	}
 }
 

@@ -93,8 +93,8 @@ func (o *observation) readTyped(index *fieldIndex, v reflect.Value, labels map[s
 		o.appPusher = tristateOf(appPusher.Bool())
 	}
 	if index.syncPaused == nil {
-		o.fault = ReasonFieldNotVisible
-		o.problem = fmt.Sprintf("the Go type %s has no field for %s, so a pause can't be seen; use an informer of unstructured objects, such as that of informer.ForHub",
+		o.flag = flagNotVisible
+		o.flagProblem = fmt.Sprintf("the Go type %s has no field for %s, so a pause can't be seen; use an informer of unstructured objects, such as that of informer.ForHub",
 			index.typeName, SyncPausedField)
 		return
 	}

@@ -3,7 +3,6 @@ package syncgate
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -42,14 +41,15 @@ func (h *Hub) handler() cache.ResourceEventHandler {
 // observe takes in a ManagedCluster.
 func (h *Hub) observe(obj any) {
 	h.update(func() {
-		h.lastEvent = time.Now()
+		h.events++
+		h.table.delivery = h.deliveryLocked()
 		key, o, ok := h.observer.observe(obj)
 		if !ok {
 			h.logLocked(4, "Ignored an object that is no ManagedCluster", "type", fmt.Sprintf("%T", obj))
 			return
 		}
-		if o.fault == ReasonFieldNotVisible && h.notVisible == "" {
-			h.notVisible = o.problem
+		if o.flag == flagNotVisible && h.notVisible == "" {
+			h.notVisible = o.flagProblem
 		}
 		h.publishChangedLocked(h.table.observe(key, o))
 	})
@@ -58,8 +58,13 @@ func (h *Hub) observe(obj any) {
 // remove takes in that a ManagedCluster is gone, or has left the selection.
 func (h *Hub) remove(obj any) {
 	h.update(func() {
-		h.lastEvent = time.Now()
-		h.publishChangedLocked(h.table.remove(keyOf(obj)))
+		h.events++
+		h.table.delivery = h.deliveryLocked()
+		if key := keyOf(obj); h.hidesLocked(key, obj) {
+			h.publishChangedLocked(h.table.hide(key))
+		} else {
+			h.publishChangedLocked(h.table.remove(key))
+		}
 	})
 }
 
@@ -67,6 +72,32 @@ func (h *Hub) publishChangedLocked(changed []types.UID) {
 	for _, clusterID := range changed {
 		h.publishLocked(h.gateLocked(clusterID), 2)
 	}
+	if h.settlingLocked() {
+		select {
+		case h.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// deliveryLocked returns how the informer delivers what the handler gets now.
+func (h *Hub) deliveryLocked() delivery {
+	switch reporter, ok := h.informer.(relistReporter); {
+	case !ok:
+		return unordered
+	case reporter.Relists() == h.settledRelists:
+		return ordered
+	default:
+		return relisted
+	}
+}
+
+// hidesLocked reports whether a ManagedCluster is missing from a relist because the
+// informer selects by label now, and its label names another cluster.
+func (h *Hub) hidesLocked(key types.NamespacedName, deleted any) bool {
+	_, relisted := deleted.(cache.DeletedFinalStateUnknown)
+	o := h.table.objects[key]
+	return relisted && o != nil && !o.labelled && selectionOf(h.informer) == informer.ByLabel
 }
 
 // publishAllLocked publishes what changes for all gates at once. It logs them at
@@ -133,11 +164,16 @@ func (h *Hub) withSelection(s *State) State {
 		appPusher := *s.AppPusher
 		out.AppPusher = &appPusher
 	}
-	if reporter, ok := h.informer.(selectionReporter); ok {
-		out.Selection = reporter.Selection()
-		if out.Selection == informer.ByLabel {
-			out.Message += " (ManagedClusters are selected by label)"
-		}
+	out.Selection = selectionOf(h.informer)
+	if out.Selection == informer.ByLabel {
+		out.Message += " (ManagedClusters are selected by label)"
 	}
 	return out
+}
+
+func selectionOf(inf cache.SharedIndexInformer) informer.Selection {
+	if reporter, ok := inf.(selectionReporter); ok {
+		return reporter.Selection()
+	}
+	return informer.Auto
 }

@@ -17,16 +17,18 @@ const (
 	// first list: client-go 0.32 offers nothing to wait for.
 	syncPoll = 5 * time.Millisecond
 
-	// stalePoll is how often a stale hub checks whether the server answers again.
-	stalePoll = 100 * time.Millisecond
+	// settlePoll is how often a hub checks whether the informer has delivered all
+	// that it has: settlePolls polls in a row have seen no event. Polls are counted,
+	// not time, because a process that is stopped for a while delivers nothing.
+	settlePoll  = 50 * time.Millisecond
+	settlePolls = 3
 
-	// quiet and quietEach say how long the handler of a stale hub must have been
-	// quiet to have caught up. The latter is for each ManagedCluster: a relist of
-	// 100,000 took 1.3 s from its answer to the first event.
-	quiet, quietEach = 100 * time.Millisecond, 50 * time.Microsecond
+	// objectsPerPoll adds a poll for so many ManagedClusters when a stale hub settles:
+	// a relist of 100,000 took 1.3 s from its answer to the first event.
+	objectsPerPoll = 1000
 
-	// catchUp is how much longer a stale hub waits if its handler is never quiet.
-	catchUp = 5 * time.Second
+	// settleLimit is how much longer a hub waits if events never pause.
+	settleLimit = 5 * time.Second
 
 	// stopPoll is how often a hub checks whether its informer has stopped.
 	stopPoll = time.Second
@@ -83,49 +85,103 @@ func (h *Hub) Run(ctx context.Context) error {
 	return err
 }
 
-// follow publishes the first list once the handler has got it, and closes the gates
-// while the server is silent for too long. It returns nil when ctx ends, and an
-// error when the informer stops before.
+// follow publishes the first list once the handler has got it, settles the table, and
+// closes the gates while the server is silent for too long. It returns nil when ctx
+// ends, and an error when the informer stops before.
 func (h *Hub) follow(ctx context.Context, registration cache.ResourceEventHandlerRegistration) error {
-	var healthySince time.Time // of the server of a stale hub; zero: it is not healthy
-	for start := time.Now(); ctx.Err() == nil; {
+	p := poller{hub: h, start: time.Now()}
+	for ctx.Err() == nil {
 		if h.informer.IsStopped() && ctx.Err() == nil { // and not because ctx has ended
 			return fmt.Errorf("syncgate: follow the informer of %s: it has stopped; make a new one for a new run", h.scope)
 		}
-		now, next := time.Now(), stopPoll
-		switch silence := h.silence(now); {
-		case !h.HasSynced() && registration.HasSynced():
-			h.sync(silence >= h.opts.StaleAfter)
-			continue
-		case !h.HasSynced() && now.Sub(start) < time.Second:
-			next = syncPoll
-		case !h.HasSynced():
-			next = stalePoll
-		case silence >= h.opts.StaleAfter:
-			h.setStale(true)
-			healthySince, next = time.Time{}, stalePoll
-		case h.isStale():
-			if informerError(h.informer) != nil { // a read that is under way is one
-				healthySince = time.Time{}
-			} else if healthySince.IsZero() {
-				healthySince = now
-			}
-			if h.hasCaughtUp(now, healthySince) {
-				h.setStale(false)
-				continue
-			}
-			next = stalePoll
-		case h.opts.StaleAfter > 0:
-			next = min(next, h.opts.StaleAfter-silence)
-		}
-		timer := time.NewTimer(next)
+		timer := time.NewTimer(p.poll(registration.HasSynced()))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
+		case <-h.wake:
 		case <-timer.C:
 		}
+		timer.Stop()
 	}
 	return nil
+}
+
+// poller is what follow remembers from one poll to the next.
+type poller struct {
+	hub   *Hub
+	start time.Time
+
+	events        uint64    // at the last poll
+	quiet         int       // polls in a row that have seen no event
+	relists       uint64    // at the last poll
+	settlingSince time.Time // zero: nothing is to be settled
+	healthySince  time.Time // of the server of a stale hub; zero: it is not healthy
+}
+
+// poll does what is due, and returns how long to wait for the next poll.
+func (p *poller) poll(listed bool) time.Duration {
+	h, now := p.hub, time.Now()
+	silence := h.silence(now)
+	switch {
+	case !h.HasSynced() && listed:
+		h.sync(silence >= h.opts.StaleAfter)
+		return 0
+	case !h.HasSynced() && now.Sub(p.start) < time.Second:
+		return syncPoll
+	case !h.HasSynced():
+		return settlePoll
+	}
+	h.mu.RLock()
+	events, objects, settling, stale := h.events, len(h.table.objects), h.settlingLocked(), h.stale
+	h.mu.RUnlock()
+	relists := relistsOf(h.informer)
+	p.quiet++
+	if p.events != events || p.relists != relists {
+		p.events, p.relists, p.quiet = events, relists, 0
+	}
+	next, polls := stopPoll, settlePolls+objects/objectsPerPoll
+	if p.isDue(now, &p.settlingSince, settling, polls) {
+		h.settle(relists)
+	} else if settling {
+		next = settlePoll
+	}
+	switch {
+	case silence >= h.opts.StaleAfter:
+		h.setStale(true)
+		p.healthySince = time.Time{}
+		return min(next, settlePoll)
+	case stale:
+		// The contact that ends a silence may come before the state that it brings, so
+		// it opens nothing by itself. A read that is under way is an error.
+		healthy := informerError(h.informer) == nil
+		if p.isDue(now, &p.healthySince, healthy, polls) {
+			h.setStale(false)
+			return 0
+		}
+		return min(next, settlePoll)
+	case h.opts.StaleAfter > 0:
+		next = min(next, h.opts.StaleAfter-silence)
+	}
+	return next
+}
+
+// isDue reports whether what has been going on since a given time may be settled: so
+// many polls have been quiet since, or it has gone on for too long. It keeps since,
+// which is zero while nothing is going on.
+func (p *poller) isDue(now time.Time, since *time.Time, goingOn bool, polls int) bool {
+	switch {
+	case !goingOn:
+		*since = time.Time{}
+		return false
+	case since.IsZero():
+		*since = now
+		p.quiet = 0
+		return false
+	}
+	due := p.quiet >= polls || now.Sub(*since) >= time.Duration(polls)*settlePoll+settleLimit
+	if due {
+		*since = time.Time{}
+	}
+	return due
 }
 
 // silence returns how long the server has been silent. Without StaleAfter it is
@@ -137,19 +193,36 @@ func (h *Hub) silence(now time.Time) time.Duration {
 	return max(0, now.Sub(h.informer.(contactReporter).LastContact()))
 }
 
-// hasCaughtUp reports whether the gates may follow the handler after a silence. The
-// contact that ends a silence may come before the state that it brings, so it opens
-// nothing by itself. The handler has caught up when no event has come for a moment,
-// or, where events never end, after a while.
-func (h *Hub) hasCaughtUp(now, healthySince time.Time) bool {
-	if healthySince.IsZero() {
-		return false
+// settlingLocked reports whether the hub waits for the informer to deliver all that
+// it has. Hidden ManagedClusters wait until the informer selects by field again.
+func (h *Hub) settlingLocked() bool {
+	return len(h.table.deferred) > 0 || h.settledRelists != relistsOf(h.informer) ||
+		h.table.hidden > 0 && h.canRemoveHidden()
+}
+
+func relistsOf(inf cache.SharedIndexInformer) uint64 {
+	if reporter, ok := inf.(relistReporter); ok {
+		return reporter.Relists()
 	}
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	settled := quiet + time.Duration(len(h.table.objects))*quietEach
-	healthy := now.Sub(healthySince)
-	return healthy >= settled && now.Sub(h.lastEvent) >= settled || healthy >= settled+catchUp
+	return 0
+}
+
+func (h *Hub) canRemoveHidden() bool {
+	return selectionOf(h.informer) != informer.ByLabel && informerError(h.informer) == nil
+}
+
+// settle takes the decisions that were deferred, after so many relists.
+func (h *Hub) settle(relists uint64) {
+	h.update(func() {
+		if relistsOf(h.informer) != relists {
+			return // another one has come, and is not delivered yet
+		}
+		h.settledRelists = relists
+		if h.table.hidden > 0 && h.canRemoveHidden() {
+			h.table.removeHidden()
+		}
+		h.publishChangedLocked(h.table.settle())
+	})
 }
 
 // sync publishes the first list to all gates at once. One by one, the first of two
@@ -157,6 +230,10 @@ func (h *Hub) hasCaughtUp(now, healthySince time.Time) bool {
 func (h *Hub) sync(stale bool) {
 	h.update(func() {
 		h.hasSynced, h.stale = true, stale
+		h.table.settle() // the first list is complete
+		if relistsOf(h.informer) == 1 {
+			h.settledRelists = 1 // it is the first list
+		}
 		h.publishAllLocked()
 		close(h.synced)
 		gates, paused := h.allGates(), 0
@@ -169,17 +246,11 @@ func (h *Hub) sync(stale bool) {
 	})
 }
 
-func (h *Hub) isStale() bool {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.stale
-}
-
 func (h *Hub) setStale(stale bool) {
-	if h.isStale() == stale {
-		return
-	}
 	h.update(func() {
+		if h.stale == stale {
+			return
+		}
 		h.stale = stale
 		message := "The server answers again; the gates follow it"
 		if stale {

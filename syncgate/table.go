@@ -2,6 +2,7 @@ package syncgate
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -9,16 +10,37 @@ import (
 
 // table has the observed ManagedClusters, and the decision that follows from them
 // for each cluster. It does no locking: Hub.mu guards it.
+//
+// An informer delivers a relist object by object. So what one event opens may be
+// closed by the next one, although the cluster was held all the time on the server.
+// Therefore the table defers openings while a relist is delivered, until settle.
 type table struct {
+	delivery delivery  // of the next event
 	only     types.UID // the one cluster that counts; empty: all count
 	objects  map[types.NamespacedName]*object
 	clusters map[types.UID]*cluster
+	deferred map[types.UID]struct{} // clusters whose opening is deferred
+	hidden   int                    // objects that are hidden
 }
+
+// delivery says what an event stands for.
+type delivery int
+
+const (
+	// unordered: the informer can't tell a relist from a watch. Only the release of
+	// the one ManagedCluster of a cluster opens it at once.
+	unordered delivery = iota
+	ordered            // by a watch: the state after each event was one of the server
+	relisted           // by a relist
+)
 
 // object is a ManagedCluster that counts for a cluster.
 type object struct {
 	key types.NamespacedName
 	observation
+	// hidden: the informer has lost it by selecting in another way. Nobody has
+	// released it, so it counts as it was observed last.
+	hidden bool
 }
 
 // cluster is what the table knows of one cluster ID. It stays when its last
@@ -26,10 +48,16 @@ type object struct {
 type cluster struct {
 	objects []*object // by namespace and name, so that the order of events decides nothing
 	state   State
+	decided bool // false: state is zero, because the first decision is deferred
 }
 
 func newTable(only types.UID) table {
-	return table{only: only, objects: map[types.NamespacedName]*object{}, clusters: map[types.UID]*cluster{}}
+	return table{
+		only:     only,
+		objects:  map[types.NamespacedName]*object{},
+		clusters: map[types.UID]*cluster{},
+		deferred: map[types.UID]struct{}{},
+	}
 }
 
 // observe takes in a ManagedCluster, and returns the IDs of the clusters that it
@@ -42,6 +70,7 @@ func (t *table) observe(key types.NamespacedName, o observation) []types.UID {
 	known := t.objects[key]
 	if known != nil {
 		o.keepLostFlag(&known.observation)
+		t.setHidden(known, false)
 	}
 	counts := o.clusterID != "" && (t.only == "" || t.only == o.clusterID)
 	if known != nil && (!counts || known.clusterID != o.clusterID) {
@@ -56,8 +85,7 @@ func (t *table) observe(key types.NamespacedName, o observation) []types.UID {
 	default:
 		t.insert(&object{key: key, observation: o})
 	}
-	c := t.clusters[o.clusterID]
-	c.state = evaluate(c.objects)
+	t.decide(o.clusterID, known != nil)
 	return append(changed, o.clusterID)
 }
 
@@ -79,16 +107,80 @@ func (t *table) remove(key types.NamespacedName) []types.UID {
 	if o == nil {
 		return nil
 	}
+	t.setHidden(o, false)
 	delete(t.objects, key)
 	c := t.clusters[o.clusterID]
 	c.objects = slices.DeleteFunc(c.objects, func(other *object) bool { return other == o })
-	if len(c.objects) > 0 {
-		c.state = evaluate(c.objects)
-	} else {
+	t.decide(o.clusterID, false)
+	return []types.UID{o.clusterID}
+}
+
+// decide evaluates a cluster after an event. If known is true, the event was about a
+// ManagedCluster that the cluster had before, and still has.
+func (t *table) decide(clusterID types.UID, known bool) {
+	c := t.clusters[clusterID]
+	delete(t.deferred, clusterID)
+	switch {
+	case len(c.objects) > 0:
+		next := evaluate(c.objects)
+		opens := !next.Paused && (c.state.Paused || !c.decided)
+		atOnce := t.delivery == ordered || t.delivery == unordered && known && len(c.objects) == 1
+		if opens && !atOnce {
+			t.deferred[clusterID] = struct{}{}
+			return
+		}
+		c.state, c.decided = next, true
+	case c.decided:
 		c.state.Phase, c.state.Reason = Gone, ReasonDeleted
 		c.state.Message = "deleted, or no longer selected; the last decision stays: " + c.state.Message
+	default: // it has gone before it was decided on
+		delete(t.clusters, clusterID)
 	}
+}
+
+// settle decides on the clusters whose opening was deferred, and returns their IDs.
+func (t *table) settle() []types.UID {
+	settled := slices.Collect(maps.Keys(t.deferred))
+	clear(t.deferred)
+	for _, clusterID := range settled {
+		c := t.clusters[clusterID]
+		c.state, c.decided = evaluate(c.objects), true
+	}
+	return settled
+}
+
+// hide keeps a ManagedCluster that the informer no longer selects, and returns the
+// ID of its cluster.
+func (t *table) hide(key types.NamespacedName) []types.UID {
+	o := t.objects[key]
+	if o == nil {
+		return nil
+	}
+	t.setHidden(o, true)
+	t.decide(o.clusterID, true)
 	return []types.UID{o.clusterID}
+}
+
+func (t *table) setHidden(o *object, hidden bool) {
+	switch {
+	case hidden && !o.hidden:
+		t.hidden++
+	case !hidden && o.hidden:
+		t.hidden--
+	}
+	o.hidden = hidden
+}
+
+// removeHidden takes in that hidden ManagedClusters are gone: the informer selects as
+// before, and has not delivered them again.
+func (t *table) removeHidden() []types.UID {
+	var changed []types.UID
+	for key, o := range t.objects {
+		if o.hidden {
+			changed = append(changed, t.remove(key)...)
+		}
+	}
+	return changed
 }
 
 func compareObjects(a, b *object) int { return compareKeys(a.key, b.key) }
@@ -97,10 +189,9 @@ func compareKeys(a, b types.NamespacedName) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// stateOf returns the state of a cluster, and false if no ManagedCluster has named
-// it.
+// stateOf returns the state of a cluster, and false if none is decided.
 func (t *table) stateOf(clusterID types.UID) (State, bool) {
-	if c := t.clusters[clusterID]; c != nil {
+	if c := t.clusters[clusterID]; c != nil && c.decided {
 		return c.state, true
 	}
 	return State{}, false

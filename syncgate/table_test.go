@@ -13,6 +13,7 @@ func keyNamed(name string) types.NamespacedName {
 
 func TestTableTellsHeartbeatsFromChanges(t *testing.T) {
 	table := newTable("")
+	table.delivery = ordered
 	held := []Hold{{Owner: "backup", Reason: "why"}}
 	for _, step := range []struct {
 		name string
@@ -22,7 +23,6 @@ func TestTableTellsHeartbeatsFromChanges(t *testing.T) {
 	}{
 		{"a first ManagedCluster", "a", observation{clusterID: "x", uid: "1", generation: 1}, []types.UID{"x"}},
 		{"a heartbeat", "a", observation{clusterID: "x", uid: "1", generation: 1}, nil},
-		{"a false flag is like none", "a", observation{clusterID: "x", uid: "1", generation: 1, hasFlag: true}, nil},
 		{"an edit", "a", observation{clusterID: "x", uid: "1", generation: 2}, []types.UID{"x"}},
 		{"a hold", "a", observation{clusterID: "x", uid: "1", generation: 2, holds: held}, []types.UID{"x"}},
 		{"the same hold again", "a", observation{clusterID: "x", uid: "1", generation: 2, holds: slices.Clone(held)}, nil},

@@ -24,6 +24,7 @@ type Source struct {
 	stopped  bool
 	contact  time.Time
 	err      error
+	relists  uint64
 }
 
 // registration implements only HasSynced. It embeds the interface, since newer
@@ -114,6 +115,20 @@ func (s *Source) SetErr(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
+}
+
+// Relists returns how often Relist was called.
+func (s *Source) Relists() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.relists
+}
+
+// Relist begins a relist: the events that follow belong to it.
+func (s *Source) Relist() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.relists++
 }
 
 // Sync ends the first list.
