@@ -26,13 +26,13 @@ func HubDeploys(specMode Mode, appPusher bool) bool {
 type ModeProblem int
 
 const (
-	// BothDeploy: the hub and the agent write the same applications.
+	// BothDeploy means that the hub and the agent write the same applications.
 	BothDeploy ModeProblem = iota + 1
-	// NobodyDeploys: neither the hub nor the agent deploys.
+	// NobodyDeploys means that neither the hub nor the agent deploys.
 	NobodyDeploys
-	// UnknownMode: one side deploys, but one of the modes is not Push, Pull or Dual.
+	// UnknownMode means that one side deploys, but one of the modes is not Push, Pull or Dual.
 	UnknownMode
-	// SpecMisleads: only the agent deploys, but spec.syncMode says that the hub
+	// SpecMisleads means that only the agent deploys, but spec.syncMode says that the hub
 	// does.
 	SpecMisleads
 )

@@ -26,14 +26,14 @@ const (
 type Phase int
 
 const (
-	// Unknown: it is not known whether the cluster is paused. The gate is closed,
+	// Unknown means that it is not known whether the cluster is paused. The gate is closed,
 	// see [Options].
 	Unknown Phase = iota
-	// Open: nothing holds the cluster.
+	// Open means that nothing holds the cluster.
 	Open
-	// Paused: something holds the cluster, or its flag or holds can't be read.
+	// Paused means that something holds the cluster, or its flag or holds can't be read.
 	Paused
-	// Gone: the ManagedCluster was deleted. The last decision stays.
+	// Gone means that the ManagedCluster was deleted. The last decision stays.
 	Gone
 )
 
