@@ -2,14 +2,11 @@ package report
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -56,27 +53,16 @@ func (r *Reporter) observeDeletion(obj any) {
 // read returns what is needed of an object. Only the gate decides whether the object
 // counts for the cluster.
 func read(obj any) (*entry, bool) {
-	m, err := meta.Accessor(obj)
-	if err != nil || api.IsNil(obj) {
+	m, content, typed, ok := api.Read(obj)
+	if !ok {
 		return nil, false
-	}
-	var content map[string]any
-	u, untyped := obj.(runtime.Unstructured)
-	if untyped {
-		content = u.UnstructuredContent()
-	} else if content, err = runtime.DefaultUnstructuredConverter.ToUnstructured(obj); err != nil {
-		return nil, false
-	}
-	clusterID, ok, _ := unstructured.NestedString(content, "spec", "clusterId")
-	if !ok && !untyped && !hasField(reflect.TypeOf(obj), "spec", "clusterId") {
-		clusterID = m.GetLabels()[api.ClusterIDLabel] // as the gate does
 	}
 	var by deployer
 	by.syncMode, _, _ = unstructured.NestedString(content, "spec", "syncMode")
 	by.appPusher, by.reported, _ = unstructured.NestedBool(content, "status", "appPusher")
 	return &entry{
 		key:        types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()},
-		clusterID:  types.UID(clusterID),
+		clusterID:  types.UID(api.ClusterID(m, content, typed)),
 		uid:        m.GetUID(),
 		generation: m.GetGeneration(),
 		holds:      holdsOf(content),
@@ -104,20 +90,4 @@ func holdsOf(object map[string]any) []syncgate.Hold {
 	}
 	slices.SortFunc(holds, func(a, b syncgate.Hold) int { return strings.Compare(a.Owner, b.Owner) })
 	return holds
-}
-
-// hasField reports whether a Go type has a nested field with these JSON names.
-func hasField(t reflect.Type, names ...string) bool {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if len(names) == 0 || t.Kind() != reflect.Struct {
-		return len(names) == 0
-	}
-	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == names[0] && f.IsExported() {
-			return hasField(f.Type, names[1:]...)
-		}
-	}
-	return false
 }

@@ -50,7 +50,6 @@ type Hub struct {
 	// settledRelists is the number of relists that the handler has got whole.
 	settledRelists uint64
 	table          table
-	observer       observer
 	notVisible     string // what hides the flag from the informer; empty: nothing
 }
 
@@ -102,7 +101,6 @@ func newHub(inf cache.SharedIndexInformer, opts Options, only types.UID, scope s
 		gates:    map[types.UID]*Gate{},
 		logger:   klog.Background(),
 		table:    newTable(only),
-		observer: observer{},
 	}
 	h.dispatcher = dispatcher{
 		queue:   newGateQueue(),

@@ -2,12 +2,9 @@ package syncgate
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -104,35 +101,33 @@ func (o *observation) keepLostFlag(before *observation) {
 		"add it to the CRD again, and set it to true or false"
 }
 
-// observer reads ManagedClusters of any Go type. It remembers where a type has its
-// fields.
-type observer map[reflect.Type]*fieldIndex
-
-// observe returns false for what is no Kubernetes object.
-func (ob observer) observe(obj any) (types.NamespacedName, observation, bool) {
-	m, err := meta.Accessor(obj)
-	if err != nil || api.IsNil(obj) {
+// observe reads a ManagedCluster of any Go type. It returns false for what is no
+// Kubernetes object.
+func observe(obj any) (types.NamespacedName, observation, bool) {
+	m, content, typed, ok := api.Read(obj)
+	if !ok {
 		return types.NamespacedName{}, observation{}, false
 	}
-	key := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
-	o := observation{uid: m.GetUID(), generation: m.GetGeneration()}
-	if u, ok := obj.(runtime.Unstructured); ok {
-		o.readContent(u.UnstructuredContent())
-	} else {
-		o.readTyped(ob.indexOf(reflect.TypeOf(obj)), reflect.ValueOf(obj), m.GetLabels())
-		for name, value := range m.GetAnnotations() {
-			o.readHold(name, value)
-		}
+	o := observation{
+		clusterID:  types.UID(api.ClusterID(m, content, typed)),
+		uid:        m.GetUID(),
+		generation: m.GetGeneration(),
 	}
 	o.labelled = m.GetLabels()[api.ClusterIDLabel] == string(o.clusterID)
+	o.readContent(content, typed != nil)
+	if typed != nil && !api.HasField(typed, "spec", "syncPaused") {
+		o.flag = flagNotVisible
+		o.flagProblem = fmt.Sprintf("the Go type %s has no field for %s, so a pause can't be seen; use an informer of unstructured objects, such as that of informer.ForHub",
+			typed, SyncPausedField)
+	}
 	slices.SortFunc(o.holds, func(a, b Hold) int { return strings.Compare(a.Owner, b.Owner) })
-	return key, o, true
+	return types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}, o, true
 }
 
-// readContent reads an unstructured object, each part by itself: the helpers of
-// package unstructured refuse a whole map for one bad value, which would hide a
-// hold beside it.
-func (o *observation) readContent(content map[string]any) {
+// readContent reads each part by itself: the helpers of package unstructured refuse a
+// whole map for one bad value, which would hide a hold beside it. In a typed object,
+// null stands for a nil pointer, which is an absent flag.
+func (o *observation) readContent(content map[string]any, typed bool) {
 	metadata, _ := content["metadata"].(map[string]any)
 	switch annotations := metadata["annotations"].(type) {
 	case nil:
@@ -144,11 +139,9 @@ func (o *observation) readContent(content map[string]any) {
 		o.setHoldProblem("metadata.annotations", annotations, "remove it")
 	}
 	spec, _ := content["spec"].(map[string]any)
-	clusterID, _ := spec["clusterId"].(string)
-	o.clusterID = types.UID(clusterID)
 	syncMode, _ := spec["syncMode"].(string)
 	o.syncMode = Mode(syncMode)
-	if value, ok := spec["syncPaused"]; ok {
+	if value, ok := spec["syncPaused"]; ok && !(typed && value == nil) {
 		o.readFlag(value)
 	}
 	status, _ := content["status"].(map[string]any)

@@ -40,10 +40,10 @@ func (h *Hub) handler() cache.ResourceEventHandler {
 
 // observe takes in a ManagedCluster.
 func (h *Hub) observe(obj any) {
+	key, o, ok := observe(obj)
 	h.update(func() {
 		h.events++
 		h.table.delivery = h.deliveryLocked()
-		key, o, ok := h.observer.observe(obj)
 		if !ok {
 			h.logLocked(4, "Ignored an object that is no ManagedCluster", "type", fmt.Sprintf("%T", obj))
 			return

@@ -40,6 +40,10 @@ type (
 		*specBlind `json:",inline"`
 		Pause      *bool `json:"syncPaused,omitempty"`
 	}
+	specNull struct {
+		specBlind `json:",inline"`
+		Pause     *bool `json:"syncPaused"`
+	}
 	specText struct {
 		specBlind `json:",inline"`
 		Pause     string `json:"syncPaused,omitempty"`
@@ -75,6 +79,7 @@ func TestTypedObjects(t *testing.T) {
 		"pointer, true":     {typed(specPointer{&blind, &yes}), "SyncPaused"},
 		"pointer, false":    {typed(specPointer{&blind, &no}), "SyncAllowed"},
 		"pointer, nil":      {typed(specPointer{&blind, nil}), "SyncAllowed"},
+		"null, nil":         {typed(specNull{blind, nil}), "SyncAllowed"},
 		"text":              {typed(specText{blind, "true"}), "Malformed"},
 		"pointer to a spec": {typed(&specBool{blind, true}), "SyncPaused"},
 	} {

@@ -114,16 +114,14 @@ type modeWatch struct {
 	clusterID types.UID
 	changed   chan struct{} // has an element when modes has changed
 
-	mu       sync.Mutex // guards the fields below
-	observer observer
-	modes    map[types.NamespacedName]Mode
+	mu    sync.Mutex // guards modes
+	modes map[types.NamespacedName]Mode
 }
 
 func newModeWatch(clusterID types.UID) *modeWatch {
 	return &modeWatch{
 		clusterID: clusterID,
 		changed:   make(chan struct{}, 1),
-		observer:  observer{},
 		modes:     map[types.NamespacedName]Mode{},
 	}
 }
@@ -137,10 +135,7 @@ func (w *modeWatch) handler() cache.ResourceEventHandler {
 }
 
 func (w *modeWatch) observe(obj any) {
-	w.mu.Lock()
-	key, o, ok := w.observer.observe(obj)
-	w.mu.Unlock()
-	switch {
+	switch key, o, ok := observe(obj); {
 	case !ok:
 	case o.clusterID != w.clusterID:
 		w.set(key, nil)
