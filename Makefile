@@ -19,11 +19,11 @@ apiserver: ## the API server of the examples, without the race detector
 
 test: apiserver ## all tests, those on a real API server too
 	$(GO) test ./...
-	$(WITH_APISERVER) $(GO) test -C examples ./...
+	$(WITH_APISERVER) $(GO) test -C examples -timeout 30m ./...
 
 race: apiserver ## the same under the race detector, with less chance
 	$(GO) test -race ./...
-	$(WITH_APISERVER) $(GO) test -C examples -race -short ./...
+	$(WITH_APISERVER) $(GO) test -C examples -race -short -timeout 30m ./...
 
 # -count 1: no result comes from the cache. The loops end with the shell, however it ends.
 busy: apiserver ## all tests COUNT times, beside a busy loop for each processor
@@ -33,7 +33,7 @@ busy: apiserver ## all tests COUNT times, beside a busy loop for each processor
 	for run in $$(seq $(COUNT)); do \
 		echo "== run $$run of $(COUNT)"; ok=yes; \
 		$(GO) test -count 1 ./... || ok=; \
-		$(WITH_APISERVER) $(GO) test -C examples -count 1 ./... || ok=; \
+		$(WITH_APISERVER) $(GO) test -C examples -count 1 -timeout 30m ./... || ok=; \
 		test $$ok || failed=$$((failed + 1)); \
 	done; \
 	echo "== $(COUNT) runs beside $$(nproc) busy loops: $$failed failed"; test $$failed = 0

@@ -123,6 +123,9 @@ func (s *source) recheck(ctx context.Context) bool {
 	timeout, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
 	list, err := s.list(timeout, s.withSelector(metav1.ListOptions{Limit: noStream}, sel))
+	if err != nil && ctx.Err() == nil { // logged without the lock, because logging may block
+		klog.FromContext(ctx).V(4).Info("ManagedClusters can't be rechecked; trying again", "which", s.what, "err", err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() != nil { // the end of Run is no fault
@@ -131,7 +134,6 @@ func (s *source) recheck(ctx context.Context) bool {
 	h.fault = nil
 	if err != nil {
 		h.fault = fmt.Errorf("recheck after a watch ended early: %w", err)
-		klog.FromContext(ctx).V(4).Info("ManagedClusters can't be rechecked; trying again", "which", s.what, "err", err)
 		maps.Copy(doubtful, h.doubtful) // the later reads win
 		h.doubtful = doubtful
 		return true
