@@ -57,7 +57,15 @@ func (s *snapshot) covers(entries []entry) bool {
 	for _, e := range entries {
 		holds = append(holds, e.holds...)
 	}
-	return slices.Equal(annotations(holds), annotations(s.state.Holds))
+	got := annotations(s.state.Holds)
+	for _, o := range s.objects {
+		if !o.Hidden {
+			continue
+		}
+		// Its holds are in the state, and it has no entry.
+		got = slices.DeleteFunc(got, func(hold syncgate.Hold) bool { return !slices.Contains(holds, hold) })
+	}
+	return slices.Equal(annotations(holds), got)
 }
 
 // annotations returns the holds that are not the field spec.syncPaused, sorted.

@@ -220,11 +220,15 @@ type Object struct {
 	types.NamespacedName
 	UID        types.UID
 	Generation int64
+	// Hidden: the informer has come to select by label and no longer finds it. It
+	// counts as it was last read.
+	Hidden bool
 }
 
 // Objects returns the ManagedClusters that decide the gate, by namespace and name.
-// A State that is read afterwards includes them at these generations or later ones.
-// That is how to tell which edit a State answers.
+// A State that is read afterwards includes them at these generations or later ones: so
+// call Objects before State to learn which edits the State includes. There are none
+// while the State is that of before a relist, see Gate.
 func (g *Gate) Objects() []Object { return g.hub.objectsOf(g.clusterID) }
 
 // Gates returns the gate itself, so that a Gate can be used where a Hub can.

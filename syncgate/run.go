@@ -135,6 +135,9 @@ func (p *poller) poll(listed bool) time.Duration {
 	h.mu.RUnlock()
 	relists := relistsOf(h.informer)
 	p.quiet++
+	if p.relists != relists {
+		p.settlingSince = time.Time{} // the limit is for the newest relist
+	}
 	if p.events != events || p.relists != relists {
 		p.events, p.relists, p.quiet = events, relists, 0
 	}

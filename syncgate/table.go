@@ -197,15 +197,16 @@ func (t *table) stateOf(clusterID types.UID) (State, bool) {
 	return State{}, false
 }
 
-// objectsOf returns the ManagedClusters of a cluster, by namespace and name.
+// objectsOf returns the ManagedClusters that the state of a cluster includes, by
+// namespace and name.
 func (t *table) objectsOf(clusterID types.UID) []Object {
 	c := t.clusters[clusterID]
-	if c == nil {
-		return []Object{}
+	if _, deferred := t.deferred[clusterID]; c == nil || deferred {
+		return []Object{} // the state does not include them yet
 	}
 	objects := make([]Object, 0, len(c.objects))
 	for _, o := range c.objects {
-		objects = append(objects, Object{o.key, o.uid, o.generation})
+		objects = append(objects, Object{o.key, o.uid, o.generation, o.hidden})
 	}
 	return objects
 }

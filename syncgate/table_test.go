@@ -55,6 +55,7 @@ func TestTableOfOneClusterIgnoresOthers(t *testing.T) {
 
 func TestTableKeepsObjectsInOrder(t *testing.T) {
 	table := newTable("")
+	table.delivery = ordered
 	for _, name := range []string{"c", "a", "b"} {
 		table.observe(keyNamed(name), observation{clusterID: "x", uid: types.UID(name)})
 	}

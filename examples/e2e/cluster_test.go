@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusternet/syncgate/examples/agent"
+	"github.com/clusternet/syncgate/examples/internal/command"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
 	"github.com/clusternet/syncgate/syncgate"
 )
@@ -147,8 +148,13 @@ func (c *cluster) awaitApps(when, image string, descriptions ...string) {
 
 // runAgent runs an agent of the cluster.
 func (c *cluster) runAgent(ctx context.Context, f *fleettest.Fleet, mode syncgate.Mode, appPusher bool) error {
+	parent := fleettest.As("agent", f.Parent.Config())
+	recorder, err := command.Recorder(ctx, parent, "agent")
+	if err != nil {
+		return err
+	}
 	return agent.Run(ctx, agent.Options{
-		Parent: fleettest.As("agent", f.Parent.Config()), Child: c.byAgent.config(c.Config(), "agent"),
+		Parent: parent, Recorder: recorder, Child: c.byAgent.config(c.Config(), "agent"),
 		Namespace: c.Namespace, ClusterID: c.ID, SyncMode: mode, AppPusher: appPusher,
 	})
 }
