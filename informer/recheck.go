@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/clusternet/syncgate/internal/api"
 )
 
 // A changed CRD ends its watches about a second after the change. Until then the
@@ -133,7 +135,7 @@ func (s *source) recheck(ctx context.Context) bool {
 	}
 	h.fault = nil
 	if err != nil {
-		h.fault = fmt.Errorf("recheck after a watch ended early: %w", err)
+		h.fault = fmt.Errorf("%w: %w", api.ErrRecheck, err)
 		maps.Copy(doubtful, h.doubtful) // the later reads win
 		h.doubtful = doubtful
 		return true

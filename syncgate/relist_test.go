@@ -42,7 +42,7 @@ func (a *agent) outage(changes func()) {
 	}
 }
 
-func TestC18RelistNeverOpensInBetween(t *testing.T) {
+func TestRelistNeverOpensInBetween(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before     []*unstructured.Unstructured
 		outage     func(s *tu.APIServer)
@@ -120,7 +120,7 @@ func TestC18RelistNeverOpensInBetween(t *testing.T) {
 }
 
 // During a relist an opening waits until the informer is quiet, but not for ever.
-func TestC18OpeningsWaitForTheEndOfARelist(t *testing.T) {
+func TestOpeningsWaitForTheEndOfARelist(t *testing.T) {
 	one, two := duplicate("a", tu.Paused(true)), duplicate("b")
 	inBubble(t, syncgate.Options{}, []any{one, two}, func(t *testing.T, f *fixture) {
 		seen := subscribe(f.gate)
@@ -172,7 +172,7 @@ type plainInformer struct {
 }
 
 // Over such an informer only the release of the one ManagedCluster opens at once.
-func TestC18OtherInformers(t *testing.T) {
+func TestRelistsOfOtherInformers(t *testing.T) {
 	one, two := duplicate("a", tu.Paused(true)), duplicate("b")
 	for name, tt := range map[string]struct {
 		initial []any
@@ -214,7 +214,7 @@ func TestC18OtherInformers(t *testing.T) {
 }
 
 // What leaves the informer because it selects in another way has not been released.
-func TestC18AnotherSelectionHidesNoHolder(t *testing.T) {
+func TestAnotherSelectionHidesNoHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAgent(t, syncgate.Options{}, duplicate("a"), duplicate("b", tu.Labelled("other"), tu.Held("x", "why")))
 		if err := a.gate.WaitForSync(t.Context()); err != nil {
@@ -241,7 +241,7 @@ func TestC18AnotherSelectionHidesNoHolder(t *testing.T) {
 	})
 }
 
-func TestC18AHiddenHolderThatIsDeletedOpensWhenTheFieldSelectsAgain(t *testing.T) {
+func TestHiddenHolderIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAgent(t, syncgate.Options{}, duplicate("a"), duplicate("b", tu.Labelled("other"), tu.Held("x", "why")))
 		if err := a.gate.WaitForSync(t.Context()); err != nil {
@@ -259,7 +259,7 @@ func TestC18AHiddenHolderThatIsDeletedOpensWhenTheFieldSelectsAgain(t *testing.T
 
 // A ManagedCluster whose label is right would be selected by label as well, so its
 // absence from a relist is a deletion.
-func TestC18DeletedWhileTheSelectionChanges(t *testing.T) {
+func TestDeletedWhileTheSelectionChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAgent(t, syncgate.Options{}, duplicate("a"), duplicate("b", tu.Held("x", "why")))
 		if err := a.gate.WaitForSync(t.Context()); err != nil {
@@ -275,7 +275,7 @@ func TestC18DeletedWhileTheSelectionChanges(t *testing.T) {
 
 // A flag that can't be read and vanishes with the field of the CRD still pauses, like
 // one that is true.
-func TestC3AMalformedFlagVanishesWithTheField(t *testing.T) {
+func TestMalformedFlagVanishesWithTheField(t *testing.T) {
 	for name, before := range map[string][]tu.Option{
 		"malformed flag":              {tu.Paused("true")},
 		"true flag":                   {tu.Paused(true)},

@@ -2,6 +2,7 @@ package syncgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/clusternet/syncgate/informer"
+	"github.com/clusternet/syncgate/internal/api"
 )
 
 const (
@@ -121,15 +123,6 @@ type poller struct {
 func (p *poller) poll(listed bool) time.Duration {
 	h, now := p.hub, time.Now()
 	silence := h.silence(now)
-	switch {
-	case !h.HasSynced() && listed:
-		h.sync(silence >= h.opts.StaleAfter)
-		return 0
-	case !h.HasSynced() && now.Sub(p.start) < time.Second:
-		return syncPoll
-	case !h.HasSynced():
-		return settlePoll
-	}
 	h.mu.RLock()
 	events, objects, settling, stale := h.events, len(h.table.objects), h.settlingLocked(), h.stale
 	h.mu.RUnlock()
@@ -142,6 +135,17 @@ func (p *poller) poll(listed bool) time.Duration {
 		p.events, p.relists, p.quiet = events, relists, 0
 	}
 	next, polls := stopPoll, settlePolls+objects/objectsPerPoll
+	switch {
+	case h.HasSynced():
+	case listed && (relists <= 1 || p.isDue(now, &p.settlingSince, true, polls)):
+		// After a second relist the handler may have got a part of it with the store.
+		h.sync(silence >= h.opts.StaleAfter, relists)
+		return 0
+	case !listed && now.Sub(p.start) < time.Second:
+		return syncPoll
+	default:
+		return settlePoll
+	}
 	if p.isDue(now, &p.settlingSince, settling, polls) {
 		h.settle(relists)
 	} else if settling {
@@ -154,9 +158,8 @@ func (p *poller) poll(listed bool) time.Duration {
 		return min(next, settlePoll)
 	case stale:
 		// The contact that ends a silence may come before the state that it brings, so
-		// it opens nothing by itself. A read that is under way is an error.
-		healthy := informerError(h.informer) == nil
-		if p.isDue(now, &p.healthySince, healthy, polls) {
+		// it opens nothing by itself.
+		if p.isDue(now, &p.healthySince, h.isFollowing(), polls) {
 			h.setStale(false)
 			return 0
 		}
@@ -211,7 +214,14 @@ func relistsOf(inf cache.SharedIndexInformer) uint64 {
 }
 
 func (h *Hub) canRemoveHidden() bool {
-	return selectionOf(h.informer) != informer.ByLabel && informerError(h.informer) == nil
+	return selectionOf(h.informer) != informer.ByLabel && h.isFollowing()
+}
+
+// isFollowing reports whether the informer follows the server. A read that is under way
+// is an error here, and a recheck beside a watch that works is none.
+func (h *Hub) isFollowing() bool {
+	err := informerError(h.informer)
+	return err == nil || errors.Is(err, api.ErrRecheck)
 }
 
 // settle takes the decisions that were deferred, after so many relists.
@@ -230,13 +240,11 @@ func (h *Hub) settle(relists uint64) {
 
 // sync publishes the first list to all gates at once. One by one, the first of two
 // ManagedClusters of a cluster would open a gate that the second closes.
-func (h *Hub) sync(stale bool) {
+func (h *Hub) sync(stale bool, relists uint64) {
 	h.update(func() {
 		h.hasSynced, h.stale = true, stale
 		h.table.settle() // the first list is complete
-		if relistsOf(h.informer) == 1 {
-			h.settledRelists = 1 // it is the first list
-		}
+		h.settledRelists = relists
 		h.publishAllLocked()
 		close(h.synced)
 		gates, paused := h.allGates(), 0

@@ -4,6 +4,7 @@
 package api
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 
@@ -33,6 +34,10 @@ const (
 	// ConditionType is the condition that acknowledges a pause.
 	ConditionType = "SyncPaused"
 )
+
+// ErrRecheck is in the error of an informer that follows the server and can't recheck
+// what it read under an older schema of the CRD.
+var ErrRecheck = errors.New("recheck after a watch ended early")
 
 // IsNil tells whether an interface has nothing in it, or a nil pointer, which a
 // caller may hold for a value.
