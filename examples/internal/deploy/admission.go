@@ -50,7 +50,7 @@ type gatedTransport struct {
 func (t gatedTransport) RoundTrip(r *http.Request) (response *http.Response, err error) {
 	for {
 		err := t.gate.Do(r.Context(), func(context.Context) (err error) {
-			response, err = t.send(r)
+			response, err = t.send(r) //nolint:bodyclose // the caller of RoundTrip closes it
 			return err
 		})
 		if !errors.Is(err, syncgate.ErrPaused) || errors.Is(err, syncgate.ErrStopped) {

@@ -27,7 +27,7 @@ import (
 // deployment is a deployer at work between a parent and a child, both in memory.
 type deployment struct {
 	*testing.T
-	ctx    context.Context // of all waits
+	ctx    context.Context //nolint:containedctx // of all waits of one test
 	parent dynamic.Interface
 	child  *childStub
 	gate   *syncgate.Gate
