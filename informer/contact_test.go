@@ -133,8 +133,8 @@ func TestErrDuringARelist(t *testing.T) {
 		pass(10 * time.Second)
 		server.SendError(410)
 		synctest.Wait()
-		if err := inf.Err(); err == nil || !strings.Contains(err.Error(), "lists anew") {
-			t.Errorf("Err() before the relist = %v; want that the informer lists anew", err)
+		if err := inf.Err(); err == nil || !strings.Contains(err.Error(), "lists again") {
+			t.Errorf("Err() before the relist = %v; want that the informer lists again", err)
 		}
 		pass(10 * time.Second)
 		wantHealthy(t, inf, "after the relist")

@@ -18,7 +18,7 @@ var (
 	errNotRun     = errors.New("not run yet; call Run of the *Informer, or of the Gate or Hub that it belongs to")
 	errNoAnswer   = errors.New("the server has not answered the first request yet")
 	errSilent     = errors.New("the server has not answered a request for over thirty seconds")
-	errRelisting  = errors.New("the informer lists anew, and the server has not answered yet")
+	errRelisting  = errors.New("the informer lists again, and the server has not answered yet")
 	errNoWatch    = errors.New("the connection timed out or was closed (EOF, reset) before the watch began")
 	errNoBookmark = errors.New("the server has not sent the bookmark that ends the initial events of a WatchList; " +
 		"after ten silent seconds LIST and WATCH are used instead")

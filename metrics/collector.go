@@ -35,11 +35,11 @@
 //	syncgate_clusters_paused              gauge    clusters whose gate is closed
 //	syncgate_clusters_draining            gauge    clusters whose gate is closed, with operations in flight
 //	syncgate_longest_pause_age_seconds    gauge    the highest age of a pause, of clusters in phase Paused; 0: there is none
-//	syncgate_operations_in_flight         gauge    the sum over the clusters, as are all that follow
-//	syncgate_parked_keys                  gauge
-//	syncgate_operations_admitted_total    counter
-//	syncgate_operations_refused_total     counter
-//	syncgate_transitions_total{kind}      counter
+//	syncgate_operations_in_flight         gauge    sum over all clusters
+//	syncgate_parked_keys                  gauge    sum over all clusters
+//	syncgate_operations_admitted_total    counter  sum over all clusters
+//	syncgate_operations_refused_total     counter  sum over all clusters
+//	syncgate_transitions_total{kind}      counter  sum over all clusters
 //	syncgate_last_contact_timestamp_seconds  gauge  the last contact with the API server; absent: never, or the informer does not know
 //
 // # Cost

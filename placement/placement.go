@@ -2,8 +2,8 @@
 // there stay bound, and no new ones are bound. It has two pure functions. They work
 // on the fields of a Subscription's status and need no type of Clusternet.
 //
-// Only the gates protect against everything else that a binding changes. For
-// example, a feed that is not divided reaches every bound cluster.
+// Package placement protects only the binding itself. Other changes that a binding
+// causes are stopped only by a gate. For example, a feed that is not divided reaches every bound cluster.
 //
 // # Usage
 //
@@ -49,7 +49,8 @@
 //
 // # Why a filter is not enough
 //
-// A filter plugin that rejects paused clusters empties them. The clusters that pass
+// If a filter plugin rejects a paused cluster, Clusternet deletes the applications
+// there. The clusters that pass
 // the filter replace the binding of a Subscription, and an application is deleted
 // from each bound cluster that is not among them. When no cluster passes, the new
 // binding is empty, and the application is deleted everywhere. A taint has the same
@@ -62,7 +63,7 @@
 // before the binding is written must correct the result: [Keep].
 //
 // Keep alone is enough to protect paused clusters. But without the filter, the
-// scheduler divides replicas among clusters that do not get them.
+// scheduler may plan replicas for paused clusters, which then nobody gets.
 //
 // # After a pause
 //
@@ -76,12 +77,12 @@
 // queue them. The scheduler skips a Subscription that divides replicas while
 // status.specHash is the hash of its spec and the replicas add up to what the feeds
 // want. So do not write the new hash when Keep has changed the target. For a
-// Subscription that replicates, always write it: others learn from it that its feeds
-// have changed.
+// Subscription that replicates, always write it: other controllers use it to detect
+// changed feeds.
 //
 // # What is guaranteed
 //
-// A binding leaves the clusters alone that were paused when Keep called paused. The
+// The result changes no cluster for which paused returned true. The
 // binding may still change a cluster that is paused after that call and before the
 // write. Then the gate decides whether the change reaches the cluster.
 package placement
@@ -126,8 +127,7 @@ func Feasible(cluster string, bound []string, paused func(string) bool) bool {
 //   - Everything else is as in target: clusters, their order, their replicas. This
 //     includes paused clusters that do not exist any more.
 //
-// The replicas of a kept cluster are never given to another cluster, or taken from
-// one. So the replicas of a feed may add up to more or less than the feed wants, until
+// Replicas never move between a kept cluster and other clusters. So the replicas of a feed may add up to more or less than the feed wants, until
 // the scheduler handles the Subscription again.
 //
 // Keep returns an error when a slice in either Binding has a wrong length, and when
@@ -150,8 +150,9 @@ func Feasible(cluster string, bound []string, paused func(string) bool) bool {
 //     has replicas of it, since one slice cannot express both. The other clusters
 //     keep their current replicas, so that nothing that runs is scaled. Clusters that
 //     are not in current have 0.
-//   - Only target divides the feed. A kept cluster has the replicas of target: it
-//     runs the feed as its manifest says, no number means that, and 0 would stop it.
+//   - Only target divides the feed. A kept cluster has the replicas of target: until
+//     now it ran the feed with the replicas of the manifest. No number can express
+//     this, and 0 would stop the feed.
 //     A kept cluster that is not in target has 0.
 //
 // Each slice of the result has length 0 or the length of Clusters. Keep does not

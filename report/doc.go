@@ -1,5 +1,5 @@
 // Package report shows pauses on the ManagedClusters. It keeps the condition
-// SyncPaused, which acknowledges a pause once it has taken hold, and it records
+// SyncPaused, which acknowledges a pause once it is in effect, and it records
 // Events.
 //
 // # The condition
@@ -30,7 +30,8 @@
 // edit of the spec, because readers such as kubectl wait treat a condition of an
 // earlier generation as outdated. A condition that an earlier process left behind is
 // corrected. Nothing is written while the gate is Unknown (which includes Stopped) or
-// Gone: nothing is known about the cluster then, and the end of a process is no pause.
+// Gone: nothing is known about the cluster then, and the end of a process must not look
+// like a pause.
 // The condition stays as it is.
 //
 // # Events
@@ -42,7 +43,7 @@
 //	SyncResumed         it was True or Unknown, and operations begin again
 //	SyncPauseMalformed  it became Unknown with the reason Malformed (a warning)
 //
-// A pause that ends before it took hold has no Event. The state that a process finds
+// A pause that ends before it was in effect has no Event. The state that a process finds
 // when it starts is not a change, so a restart records nothing twice.
 //
 // The recorder is client-go's record.EventRecorder, which most programs have. See the
@@ -68,9 +69,9 @@
 // The condition follows the gate at once, as far as the client allows: when many
 // clusters are held at the same moment, they wait for the rate limit of the client.
 //
-// A True is not written while the server has another edit of the spec or other hold
-// annotations than the gate has read, or when the gate has opened while the request
-// waited. But a True that is there already stays until it is corrected:
+// True is not written in three cases: the spec on the server is newer than the gate has
+// read, its hold annotations differ, or the gate has opened while the request waited.
+// But a True that is there already stays until it is corrected:
 //
 //   - After an edit of the spec, its observedGeneration shows that it is outdated.
 //   - A hold is an annotation and changes no generation. So kubectl wait may take the
@@ -80,8 +81,8 @@
 // The correction does not depend on OnChange, which another callback may block. Changed
 // holds are reconciled when the informer delivers them and again a second later, and
 // each closed gate is reconciled every 10 seconds. This costs no request while the
-// condition is right. It is also the bound on how long a True may be wrong, as long as
-// the requests of the client succeed.
+// condition is right. So a wrong True stays for at most 10 seconds, if the requests of
+// the client succeed.
 //
 // # Other writers
 //

@@ -55,7 +55,7 @@ func (r *Reporter) reconcile(ctx context.Context, clusterID types.UID) {
 		return
 	}
 	if !s.covers(entries) {
-		r.log.V(4).Info("Will try again", "clusterID", clusterID, "err", errGateBehind)
+		r.log.V(4).Info("The condition is not written yet; trying again", "clusterID", clusterID, "err", errGateBehind)
 		r.queue.AddRateLimited(clusterID)
 		return
 	}
@@ -66,7 +66,7 @@ func (r *Reporter) reconcile(ctx context.Context, clusterID types.UID) {
 			return
 		}
 		if err != nil {
-			r.log.V(4).Info("Will try again", "managedCluster", entries[i].key, "err", err)
+			r.log.V(4).Info("The condition is not written yet; trying again", "managedCluster", entries[i].key, "err", err)
 			again = true
 		}
 	}

@@ -102,8 +102,8 @@ func (r *Reporter) refuse(e *entry, want *metav1.Condition, kind refusalKind, er
 		first = !again && (r.table.refusals[kind] == 1 || kind == malformed)
 	})
 	if first {
-		r.log.Error(err, "Can't acknowledge a pause; the gate works all the same", "managedCluster", e.key,
-			"do", kind.remedy(), "retryAfter", retryRefused)
+		r.log.Error(err, "Can't write the condition; the gate is not affected", "managedCluster", e.key,
+			"remedy", kind.remedy(), "retryAfter", retryRefused)
 		return
 	}
 	r.log.V(4).Info("Still can't acknowledge a pause", "managedCluster", e.key, "err", err)

@@ -26,7 +26,7 @@ const ConditionType = api.ConditionType
 // The reasons of the condition, next to syncgate.ReasonMalformed and
 // syncgate.ReasonFieldNotVisible.
 const (
-	ReasonPaused   = "Paused"   // True: the pause has taken hold.
+	ReasonPaused   = "Paused"   // True: the pause is in effect.
 	ReasonDraining = "Draining" // False: operations are still in flight.
 	ReasonSyncing  = "Syncing"  // False: nothing holds the cluster.
 )
@@ -101,9 +101,9 @@ func New(client dynamic.Interface, gates Gates, opts Options) (*Reporter, error)
 	}, nil
 }
 
-// Run reports until ctx ends, and then returns nil. Call it before or after Run of the
-// gates, which it does not call, with the same ctx or one that ends earlier. After the
-// gates have ended, it has nothing to report any more.
+// Run reports until ctx ends, and then returns nil. It does not run the gates: run them
+// separately, before or after. Its ctx must not end later than theirs, because then
+// there is nothing to report any more.
 //
 // It returns an error that wraps syncgate.ErrAlreadyRun when it is called again. It
 // returns an error when the informer of the gates has stopped, or when the gates end

@@ -3,8 +3,8 @@
 // up.
 //
 // An operator sets spec.syncPaused on a ManagedCluster in the parent cluster, or adds
-// an annotation hold.clusters.clusternet.io/OWNER=REASON if the CRD does not have the
-// field. Each program that writes to the cluster asks its [Gate] before each write. An
+// an annotation hold.clusters.clusternet.io/OWNER=REASON. The annotation works with
+// every CRD, also with one that does not have the field. Each program that writes to the cluster asks its [Gate] before each write. An
 // agent has the one gate of its own cluster ([New]); a hub has the gates of all
 // clusters ([NewHub]). A scheduler uses package placement with the gates of a hub.
 //
@@ -27,7 +27,7 @@
 //
 // # Glossary
 //
-//	gate       says whether writes to one cluster may go on: open or closed
+//	gate       decides whether writes to one cluster may start: open or closed
 //	hub        has the gates of all clusters that one informer follows
 //	hold       one reason why a cluster is paused: the field or an annotation
 //	holder     the owner of a hold; each holder releases its own
@@ -39,8 +39,8 @@
 //
 // # Guarantees
 //
-// No operation starts at a closed gate. Whoever has seen a gate closed sees it closed
-// until it opens. A gate is closed until the state of its cluster is known. A flag or
+// No operation starts at a closed gate. Once a caller has observed a closed gate, no
+// caller observes it as open before it opens. A gate is closed until the state of its cluster is known. A flag or
 // a hold that can't be read closes it. See [Gate] for each situation.
 //
 // Two programs do not see a pause at the same moment: each follows the API server by a

@@ -13,7 +13,7 @@ import (
 	"github.com/clusternet/syncgate/informer"
 )
 
-// Gate tells whether writes to one cluster may go on. It follows the
+// Gate decides whether writes to one cluster may start. It follows the
 // ManagedClusters whose spec.clusterId is its cluster ID. All methods may be called
 // from any goroutine, also from callbacks of OnChange. Run, Do (while its function
 // runs), WatchMode and the Wait methods block. Each of them ends with its context;
@@ -28,13 +28,14 @@ import (
 //     Check reports the fault, and the gate recovers by itself.
 //     [Options].StaleAfter closes the gate after a silence.
 //   - The ManagedCluster is deleted: the last decision stays, and Phase is Gone.
-//     A new ManagedCluster is decided anew.
+//     A new ManagedCluster is evaluated again.
 //   - Two tools hold the cluster: the gate opens when both have released it.
 //   - Several ManagedClusters have the ID: the gate is closed while any of them is
 //     held.
-//   - The informer lists anew, for example after an outage: the list counts as a whole.
-//     The gate closes at once. It opens when the informer has delivered the whole
-//     list, 0.15 s later for an agent, and at most about 5 s later on a busy hub.
+//   - The informer lists again, for example after an outage: the list counts as a whole.
+//     If an object in it is paused, the gate closes at once. The gate opens only after
+//     the whole list is delivered: 0.15 s later for an agent. On a hub it takes 0.05 s
+//     more for each 1,000 ManagedClusters, and 5 s more if events never stop arriving.
 //   - The informer selects by label from now on, and no longer finds a ManagedCluster
 //     whose label is wrong: the ManagedCluster counts as it was last read.
 //   - The flag is malformed (spec.syncPaused: "true"): the gate is closed, with
@@ -108,8 +109,8 @@ func (g *Gate) ClusterID() types.UID { return g.clusterID }
 // the answer and the write. Use Do for that.
 func (g *Gate) Paused() bool { return !g.admission.open.Load() }
 
-// State returns what is known of the cluster. When it says Paused, the method
-// Paused returns true until the gate opens.
+// State returns what is known of the cluster. If State().Paused is true, Paused returns
+// true until the gate opens.
 func (g *Gate) State() State {
 	s, _ := g.admission.snapshots()
 	return g.hub.withSelection(&s.State)

@@ -65,9 +65,9 @@ type Hub struct {
 //
 // The first decision is as fresh as the first list of the informer. That of package
 // informer is consistent. Other informers may get theirs from an old watch cache of
-// the API server. They can't tell a relist from a watch either, so the hub treats each
-// opening as if it came from a relist, see Gate, except one: a cluster with one
-// ManagedCluster opens as soon as that is released.
+// the API server. They do not report relists either, so the hub delays each opening as
+// after a relist, see Gate. There is one exception: a cluster with one ManagedCluster
+// opens as soon as that is released.
 func NewHub(inf cache.SharedIndexInformer, opts Options) (*Hub, error) {
 	if api.IsNil(inf) {
 		return nil, errors.New("syncgate: make a hub: the informer is nil; pass one, for example of informer.ForHub")

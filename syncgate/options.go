@@ -20,8 +20,8 @@ type Options struct {
 	// minutes pauses healthy clusters.
 	//
 	// When the server answers again, the gates follow it as soon as the handler
-	// has caught up: no event has arrived for 0.1 s plus 50 µs for each
-	// ManagedCluster. Where events never pause, they follow it 5 s later.
+	// has caught up: no event has arrived for 0.15 s plus 50 µs for each
+	// ManagedCluster. If events never stop arriving, they follow it 5 s later.
 	StaleAfter time.Duration
 
 	// Informer is for New only. Its zero value is ready for use. For a Hub, pass

@@ -38,8 +38,7 @@ const (
 
 // Run follows the informer until ctx ends. Then it closes all gates for ever, also
 // those that are asked for later, and returns nil. It runs an *informer.Informer
-// unless that runs already. Any other informer is for the caller to run, for longer
-// than the hub.
+// unless that runs already. The caller runs any other informer, and stops it after the hub.
 //
 // Run returns ErrAlreadyRun when called again. It returns an error when the informer
 // stops, because a gate that follows nothing must not stay open. It waits for a

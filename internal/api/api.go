@@ -39,8 +39,8 @@ const (
 // what it read under an older schema of the CRD.
 var ErrRecheck = errors.New("recheck after a watch ended early")
 
-// IsNil tells whether an interface has nothing in it, or a nil pointer, which a
-// caller may hold for a value.
+// IsNil reports whether an interface is nil or holds a nil pointer, which a caller may
+// take for a value.
 func IsNil(it any) bool {
 	v := reflect.ValueOf(it)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
