@@ -42,14 +42,17 @@ func (a *agent) outage(changes func()) {
 	}
 }
 
-func TestRelistNeverOpensInBetween(t *testing.T) {
-	for name, tt := range map[string]struct {
-		before     []*unstructured.Unstructured
-		outage     func(s *tu.APIServer)
-		wantPaused bool
-		wantReason string
-		opens      uint64
-	}{
+type relistCase struct {
+	before     []*unstructured.Unstructured
+	outage     func(s *tu.APIServer)
+	wantPaused bool
+	wantReason string
+	opens      uint64
+}
+
+// relistCases are changes during an outage, by name.
+func relistCases() map[string]relistCase {
+	return map[string]relistCase{
 		"both duplicates deleted, one was paused": {
 			before: []*unstructured.Unstructured{duplicate("a", tu.Paused(true)), duplicate("b")},
 			outage: func(s *tu.APIServer) {
@@ -97,7 +100,11 @@ func TestRelistNeverOpensInBetween(t *testing.T) {
 			outage:     func(s *tu.APIServer) { s.Delete(ns, "a") },
 			wantPaused: false, wantReason: syncgate.ReasonSyncAllowed, opens: 1,
 		},
-	} {
+	}
+}
+
+func TestRelistNeverOpensInBetween(t *testing.T) {
+	for name, tt := range relistCases() {
 		for _, stale := range []time.Duration{0, 3 * time.Minute} {
 			t.Run(fmt.Sprintf("%s, StaleAfter %v", name, stale), func(t *testing.T) {
 				for range 5 { // the order of deletions is random
