@@ -29,16 +29,16 @@ func TestForClusterRefusesBadInput(t *testing.T) {
 		"empty namespace":       {client, "", "id", informer.Options{}, `namespace ""`},
 		"malformed namespace":   {client, "Not_A/Namespace", "id", informer.Options{}, `namespace "Not_A/Namespace"`},
 		"empty cluster ID":      {client, "ns", "", informer.Options{}, "cluster ID is empty"},
-		"long cluster ID":       {client, "ns", types.UID(strings.Repeat("a", 64)), informer.Options{}, "is impossible"},
+		"long cluster ID":       {client, "ns", types.UID(strings.Repeat("a", 64)), informer.Options{}, "is not valid"},
 		"selector as cluster ID": {
-			client, "ns", "a,metadata.name=b", informer.Options{}, `cluster ID "a,metadata.name=b" is impossible`,
+			client, "ns", "a,metadata.name=b", informer.Options{}, `cluster ID "a,metadata.name=b" is not valid`,
 		},
 		"unknown selection":  {client, "ns", "id", informer.Options{Selection: 3}, "unknown Selection(3)"},
 		"negative selection": {client, "ns", "id", informer.Options{Selection: -1}, "unknown Selection(-1)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inf, err := informer.ForCluster(tt.client, tt.namespace, tt.clusterID, tt.opts)
-			checkConstructor(t, inf, err, "informer: for a cluster: ", tt.want)
+			checkConstructor(t, inf, err, "informer: make an informer for a cluster: ", tt.want)
 		})
 	}
 	if got := server.Requests(); len(got) > 0 {
@@ -61,7 +61,7 @@ func TestForHubRefusesBadInput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inf, err := informer.ForHub(tt.client, tt.opts)
-			checkConstructor(t, inf, err, "informer: for a hub: ", tt.want)
+			checkConstructor(t, inf, err, "informer: make an informer for a hub: ", tt.want)
 		})
 	}
 }

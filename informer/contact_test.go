@@ -35,13 +35,13 @@ func TestLastContact(t *testing.T) {
 		server.Heal()
 		pass(2 * time.Second)
 		wantHealthy(t, inf, "after the first list")
-		heard := inf.LastContact()
-		if time.Since(heard) > 2*time.Second {
-			t.Errorf("LastContact() after the first list = %v; want that of the list", heard)
+		contact := inf.LastContact()
+		if time.Since(contact) > 2*time.Second {
+			t.Errorf("LastContact() after the first list = %v; want that of the list", contact)
 		}
 
 		pass(20 * time.Second)
-		wantContact(t, inf, "in silence", heard)
+		wantContact(t, inf, "in silence", contact)
 		for _, step := range []struct {
 			name string
 			do   func()
@@ -58,25 +58,25 @@ func TestLastContact(t *testing.T) {
 		} {
 			step.do()
 			synctest.Wait()
-			heard = time.Now()
-			wantContact(t, inf, "after "+step.name, heard)
+			contact = time.Now()
+			wantContact(t, inf, "after "+step.name, contact)
 			pass(20 * time.Second)
-			wantContact(t, inf, "in the silence after "+step.name, heard)
+			wantContact(t, inf, "in the silence after "+step.name, contact)
 		}
 
 		server.CutWatches()
 		pass(20 * time.Second)
-		wantContact(t, inf, "after a watch was merely opened", heard)
+		wantContact(t, inf, "after a watch was merely opened", contact)
 
 		server.Fail(testutil.Status(500))
 		server.CutWatches()
 		pass(time.Minute)
-		wantContact(t, inf, "after failed requests", heard)
+		wantContact(t, inf, "after failed requests", contact)
 		server.Heal()
 		pass(time.Minute)
 		wantHealthy(t, inf, "after the outage")
-		if got := inf.LastContact(); !got.After(heard) {
-			t.Errorf("LastContact() after the outage = %v; want it later than %v", got, heard)
+		if got := inf.LastContact(); !got.After(contact) {
+			t.Errorf("LastContact() after the outage = %v; want it later than %v", got, contact)
 		}
 	})
 }
@@ -86,12 +86,12 @@ func TestContactIsNotMadeByErrorEvents(t *testing.T) {
 		server := newServer(t, mine("own"))
 		inf := forCluster(t, server, informer.Auto)
 		run(t, server, inf)
-		heard := inf.LastContact()
+		contact := inf.LastContact()
 		pass(20 * time.Second)
 		server.Fail(testutil.Refused)
 		server.SendError(500)
 		pass(20 * time.Second)
-		wantContact(t, inf, "after an ERROR event", heard)
+		wantContact(t, inf, "after an ERROR event", contact)
 		wantErr(t, inf, "after an ERROR event", "refused")
 	})
 }

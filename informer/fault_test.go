@@ -114,7 +114,7 @@ func TestErrEndsWhenAWatchOpens(t *testing.T) {
 		server := newServer(t, mine("own"))
 		inf := forCluster(t, server, informer.Auto)
 		run(t, server, inf)
-		heard := inf.LastContact()
+		contact := inf.LastContact()
 		pass(20 * time.Second)
 		server.ForgetRequests()
 		server.Fail(testutil.Refused)
@@ -125,7 +125,7 @@ func TestErrEndsWhenAWatchOpens(t *testing.T) {
 		pass(10 * time.Second)
 		wantWire(t, server, "while refused and after", []string{"watch" + byField, "watch" + byField})
 		wantHealthy(t, inf, "after the watch opened")
-		wantContact(t, inf, "after the watch opened", heard)
+		wantContact(t, inf, "after the watch opened", contact)
 	})
 }
 

@@ -73,7 +73,7 @@ func (s *source) recordFailure(err error) {
 	if before == nil || isPending(before) {
 		level = 2
 	}
-	klog.FromContext(ctx).V(level).Info("ManagedClusters can't be read; the last known state holds", "which", s.what, "err", err)
+	klog.FromContext(ctx).V(level).Info("ManagedClusters can't be read; the last known state is kept", "which", s.what, "err", err)
 }
 
 // isPending reports whether err says only that an answer is still to come.

@@ -27,12 +27,12 @@
 // # Upgrades of the CRD
 //
 // A changed CRD ends its watches about a second after the change. Until then the
-// server sends objects without the fields that are new. So when a watch ends before
-// its time, soon after a read, the informer lists the objects once more, and relists
-// if what it has was read under the old schema. There is one such list at a time, at
-// most one in ten seconds. It can miss a pause until the object changes or the
-// informer relists: where the change comes between an initial list and its watch, and
-// where one of several API servers has not noticed the change yet.
+// server sends objects without the fields that are new. So when a watch ends
+// early, soon after a read, the informer lists the objects once more, and relists if
+// what it has was read under the old schema. There is one such list at a time, at most
+// one in ten seconds. A pause can be missed in two cases: the change comes between an
+// initial list and its watch, or one of several API servers has not noticed the change
+// yet. It is then found when the object changes or the informer relists.
 package informer
 
 import (
@@ -85,22 +85,22 @@ type Informer struct {
 // Selection.
 func ForCluster(client dynamic.Interface, namespace string, clusterID types.UID, opts Options) (*Informer, error) {
 	if err := checkClient(client); err != nil {
-		return nil, fmt.Errorf("informer: for a cluster: %w", err)
+		return nil, fmt.Errorf("informer: make an informer for a cluster: %w", err)
 	}
 	// An agent may read its own namespace only: a list over all would be refused.
 	if errs := validation.IsDNS1123Label(namespace); len(errs) > 0 {
-		return nil, fmt.Errorf("informer: for a cluster: namespace %q is none: %s; pass the dedicated namespace of the cluster in the parent cluster",
+		return nil, fmt.Errorf("informer: make an informer for a cluster: namespace %q is not valid: %s; pass the dedicated namespace of the cluster in the parent cluster",
 			namespace, strings.Join(errs, "; "))
 	}
 	if clusterID == "" {
-		return nil, errors.New("informer: for a cluster: the cluster ID is empty; pass the spec.clusterId of the ManagedCluster")
+		return nil, errors.New("informer: make an informer for a cluster: the cluster ID is empty; pass the spec.clusterId of the ManagedCluster")
 	}
 	if errs := validation.IsValidLabelValue(string(clusterID)); len(errs) > 0 {
-		return nil, fmt.Errorf("informer: for a cluster: cluster ID %q is impossible: %s; pass the spec.clusterId of the ManagedCluster",
+		return nil, fmt.Errorf("informer: make an informer for a cluster: cluster ID %q is not valid: %s; pass the spec.clusterId of the ManagedCluster",
 			clusterID, strings.Join(errs, "; "))
 	}
 	if opts.Selection < Auto || opts.Selection > ByLabel {
-		return nil, fmt.Errorf("informer: for a cluster: unknown %v; use Auto, ByField or ByLabel", opts.Selection)
+		return nil, fmt.Errorf("informer: make an informer for a cluster: unknown %v; use Auto, ByField or ByLabel", opts.Selection)
 	}
 	return newInformer(client, &source{
 		resource:  client.Resource(Resource).Namespace(namespace),
@@ -119,10 +119,10 @@ func ForCluster(client dynamic.Interface, namespace string, clusterID types.UID,
 // every cluster.
 func ForHub(client dynamic.Interface, opts Options) (*Informer, error) {
 	if err := checkClient(client); err != nil {
-		return nil, fmt.Errorf("informer: for a hub: %w", err)
+		return nil, fmt.Errorf("informer: make an informer for a hub: %w", err)
 	}
 	if opts.Selection != Auto {
-		return nil, fmt.Errorf("informer: for a hub: Selection is %v, but a hub selects every cluster; leave it unset", opts.Selection)
+		return nil, fmt.Errorf("informer: make an informer for a hub: Selection is %v, but a hub selects every cluster; leave it unset", opts.Selection)
 	}
 	return newInformer(client, &source{
 		resource: client.Resource(Resource),
@@ -155,9 +155,9 @@ func newInformer(client dynamic.Interface, src *source) *Informer {
 }
 
 // Run runs the informer until stop is closed. It returns when all its requests have
-// ended, but at most a second after stop was closed: client-go 0.32 sleeps for the
-// Retry-After of a server before it ends a request. A second call returns at once,
-// also after the end.
+// ended, but at most a second after stop was closed: client-go 0.32 waits for a
+// Retry-After even after the end, so such a request may remain. A second call returns
+// at once, also after the end.
 func (i *Informer) Run(stop <-chan struct{}) { i.RunWithContext(wait.ContextForChannel(stop)) }
 
 // RunWithContext is Run with a context, which also carries the logger.

@@ -107,7 +107,7 @@ func (s *source) begin() (context.Context, error) {
 }
 
 // request makes a request and returns when ctx ends, also where client-go does
-// not: 0.32 sleeps for the Retry-After of a busy server. A result that comes after
+// not: 0.32 waits for the Retry-After of a busy server. A result that comes after
 // the end of ctx goes to drop.
 func request[T any](ctx context.Context, s *source, send func() (T, error), drop func(T)) (T, error) {
 	type result struct {

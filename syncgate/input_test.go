@@ -62,8 +62,8 @@ func TestAgentBadInput(t *testing.T) {
 		"empty namespace":     {client, "", id, syncgate.Options{}, "namespace"},
 		"malformed namespace": {client, "a/b", id, syncgate.Options{}, "namespace"},
 		"empty ID":            {client, ns, "", syncgate.Options{}, "cluster ID is empty"},
-		"impossible ID":       {client, ns, "a b", syncgate.Options{}, "impossible"},
-		"long ID":             {client, ns, strings.Repeat("x", 64), syncgate.Options{}, "impossible"},
+		"malformed ID":        {client, ns, "a b", syncgate.Options{}, "is not valid"},
+		"long ID":             {client, ns, strings.Repeat("x", 64), syncgate.Options{}, "is not valid"},
 		"negative StaleAfter": {client, ns, id, syncgate.Options{StaleAfter: -time.Second}, "StaleAfter is negative"},
 		"unknown selection":   {client, ns, id, syncgate.Options{Informer: informer.Options{Selection: 9}}, "Selection(9)"},
 	} {

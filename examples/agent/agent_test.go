@@ -49,7 +49,7 @@ func becomes(t *testing.T, c *fleettest.Child, want map[string]string) {
 	})
 }
 
-// A mistake is told at once, not when the agent comes to lead.
+// A mistake is reported at once, not when the agent becomes the leader.
 func TestRefusesWrongOptions(t *testing.T) {
 	for _, test := range []struct {
 		want   string
@@ -62,7 +62,7 @@ func TestRefusesWrongOptions(t *testing.T) {
 		{"allow AppPusher, or choose Pull or Dual", func(o *agent.Options) { o.SyncMode = syncgate.Push }},
 		{"a duration is negative", func(o *agent.Options) { o.Heartbeat = -1 }},
 		{"a duration is negative", func(o *agent.Options) { o.LeaseDuration = -1 }},
-		{`namespace "" is none`, func(o *agent.Options) { o.Namespace = "" }},
+		{`namespace "" is not valid`, func(o *agent.Options) { o.Namespace = "" }},
 		{"cluster ID is empty", func(o *agent.Options) { o.ClusterID = "" }},
 		{"making a client of the parent cluster", func(o *agent.Options) { o.Parent.Host = "https://no host" }},
 	} {
