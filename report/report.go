@@ -101,20 +101,20 @@ func New(client dynamic.Interface, gates Gates, opts Options) (*Reporter, error)
 	}, nil
 }
 
-// Run reports until ctx ends, and then returns nil. It does not run the gates: run them
-// separately, before or after. Its ctx must not end later than theirs, because then
-// there is nothing to report any more.
+// Run reports until ctx ends, and then returns nil. It does not run the gates. Run them
+// separately, in any order. Its ctx must not end after theirs: when the gates have ended,
+// there is nothing left to report.
 //
 // It returns an error that wraps syncgate.ErrAlreadyRun when it is called again. It
 // returns an error when the informer of the gates has stopped, or when the gates end
 // before they have synced.
 //
 // After Run has returned, the reporter writes nothing, and no goroutine of it is left.
-// There is one exception: a request that its client does not end with its context
-// (client-go 0.32 sleeps for the whole time of a Retry-After).
+// There is one exception: client-go 0.32 waits for a Retry-After even after the context
+// has ended, so such a request may remain.
 func (r *Reporter) Run(ctx context.Context) error {
 	if !r.started.CompareAndSwap(false, true) {
-		return fmt.Errorf("report: run the reporter: %w", syncgate.ErrAlreadyRun)
+		return fmt.Errorf("report: run the reporter: %w; make a new one", syncgate.ErrAlreadyRun)
 	}
 	r.log = klog.FromContext(ctx)
 	r.queue = workqueue.NewTypedRateLimitingQueue(

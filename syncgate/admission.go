@@ -25,7 +25,7 @@ type admission struct {
 	clusterID types.UID // for errors
 
 	// open is the decision of current, for readers that need nothing else. Both
-	// are written with mu held, so whoever holds mu sees them agree. The zero
+	// are written with mu held, so they agree for a reader that holds mu. The zero
 	// value of open is closed.
 	open    atomic.Bool
 	current atomic.Pointer[snapshot]
@@ -35,7 +35,7 @@ type admission struct {
 	mu         sync.Mutex    // guards the fields below
 	lastClosed *snapshot     // the last snapshot that was closed
 	inFlight   int           // admitted operations that have not ended
-	changed    chan struct{} // closed when a waiter has to look again; nil: nobody waits
+	changed    chan struct{} // closed when a waiter has to check again; nil: nobody waits
 	counts     Stats         // without Refused and Parked
 }
 

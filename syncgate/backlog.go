@@ -9,7 +9,7 @@ import (
 
 // Backlog remembers the keys of work that closed gates refuse, and requeues them
 // when the gates open. A key stands for an object, as in a workqueue: read the
-// object again when its key comes back. One backlog serves any number of gates. All
+// object again when its key is requeued. One backlog serves any number of gates. All
 // methods may be called from any goroutine, also from requeue. Only Do blocks, while
 // its function runs.
 //

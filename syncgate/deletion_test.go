@@ -14,7 +14,7 @@ import (
 )
 
 // These tests check that the last decision stays when the ManagedCluster is deleted,
-// and that a new object is decided anew.
+// and that a new object is evaluated again.
 
 func TestDeletionLatches(t *testing.T) {
 	for name, tc := range map[string]struct {

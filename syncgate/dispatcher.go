@@ -111,12 +111,12 @@ func (d *dispatcher) notify(ctx context.Context, s *subscription, g *Gate) {
 	s.delivered[g] = current
 }
 
-// undelivered returns the snapshots to deliver to who has got old.
+// undelivered returns the snapshots to deliver to a callback that has got old.
 func undelivered(old, current, lastClosed *snapshot) []*snapshot {
 	switch {
 	case !old.Paused && !current.Paused && lastClosed != nil && lastClosed.revision > old.revision:
-		// The gate has closed and opened since. Whoever was refused waits for the
-		// opening.
+		// The gate has closed and opened since. Callers that were refused wait for
+		// the opening.
 		return []*snapshot{lastClosed, current}
 	case sameDecision(&old.State, &current.State):
 		return nil

@@ -3,10 +3,10 @@
 // up.
 //
 // An operator sets spec.syncPaused on a ManagedCluster in the parent cluster, or adds
-// an annotation hold.clusters.clusternet.io/OWNER=REASON. The annotation works with
-// every CRD, also with one that does not have the field. Each program that writes to the cluster asks its [Gate] before each write. An
-// agent has the one gate of its own cluster ([New]); a hub has the gates of all
-// clusters ([NewHub]). A scheduler uses package placement with the gates of a hub.
+// an annotation hold.clusters.clusternet.io/OWNER=REASON. Annotations work with every
+// CRD. Each program that writes to the cluster uses its [Gate] for each write. An agent
+// has the one gate of its own cluster ([New]); a hub has the gates of all clusters
+// ([NewHub]). A scheduler uses package placement with the gates of a hub.
 //
 // # Usage
 //
@@ -17,11 +17,11 @@
 //		return apply(ctx, object)
 //	})
 //	if errors.Is(err, syncgate.ErrPaused) {
-//		// Keep the key and come back when the gate opens: see Backlog.
+//		// Keep the key and retry when the gate opens: see Backlog.
 //	}
 //
-// Bring refused work back yourself, or let a [Backlog] do it: it keeps the key and
-// requeues it when the gate opens. Do not return the refusal from a reconciler: it
+// Retry refused work yourself, or let a [Backlog] do it: it keeps the key and requeues
+// it when the gate opens. Do not return the refusal from a reconciler: it
 // would be retried with Events and a growing backoff. Do not forget the key either:
 // informers do not deliver it again.
 //
@@ -39,12 +39,13 @@
 //
 // # Guarantees
 //
-// No operation starts at a closed gate. Once a caller has observed a closed gate, no
-// caller observes it as open before it opens. A gate is closed until the state of its cluster is known. A flag or
-// a hold that can't be read closes it. See [Gate] for each situation.
+// No operation starts at a closed gate. After any caller has observed a closed gate, no
+// caller observes it as open before it really opens. A gate is closed until the state
+// of its cluster is known. A flag or a hold that can't be read closes it. See [Gate] for
+// each situation.
 //
-// Two programs do not see a pause at the same moment: each follows the API server by a
-// watch of its own.
+// Two programs do not observe a pause at the same moment: each follows the API server by
+// a watch of its own.
 //
 // # Concurrency
 //

@@ -8,17 +8,19 @@ import (
 )
 
 var (
-	// ErrPaused is in the error of an operation that a closed gate refused.
+	// ErrPaused matches, by errors.Is, the error of an operation that a closed gate
+	// refused.
 	ErrPaused = errors.New("paused")
 
 	// ErrAlreadyRun is returned by a second call of Run. A new run needs a new
 	// Gate or Hub.
-	ErrAlreadyRun = errors.New("already run; make a new one for a new run")
+	ErrAlreadyRun = errors.New("Run was already called")
 
 	// ErrDrivenByHub is returned by Run of a gate that belongs to a Hub.
 	ErrDrivenByHub = errors.New("this gate is driven by its Hub; call Run of the Hub")
 
-	// ErrStopped is in the error when Run has ended. The gate stays closed for ever.
+	// ErrStopped matches, by errors.Is, the errors of a gate whose Run has ended. Such a
+	// gate stays closed for ever.
 	ErrStopped = errors.New("stopped; make a new gate for a new run")
 )
 
@@ -30,7 +32,7 @@ type refusal struct {
 }
 
 func (r *refusal) Error() string {
-	return fmt.Sprintf("syncgate: cluster %s is paused (%s): %s", r.clusterID, r.state.Reason, r.state.Message)
+	return fmt.Sprintf("syncgate: the gate of cluster %s is closed (%s): %s", r.clusterID, r.state.Reason, r.state.Message)
 }
 
 func (r *refusal) Is(target error) bool {

@@ -28,7 +28,7 @@ import (
 //     Check reports the fault, and the gate recovers by itself.
 //     [Options].StaleAfter closes the gate after a silence.
 //   - The ManagedCluster is deleted: the last decision stays, and Phase is Gone.
-//     A new ManagedCluster is evaluated again.
+//     A new ManagedCluster is evaluated like any other.
 //   - Two tools hold the cluster: the gate opens when both have released it.
 //   - Several ManagedClusters have the ID: the gate is closed while any of them is
 //     held.
@@ -62,7 +62,7 @@ type Gate struct {
 // goroutine; Run does.
 //
 // It returns an error for a nil client, an empty or malformed namespace, an empty
-// or impossible cluster ID, a negative StaleAfter and an unknown Selection.
+// or invalid cluster ID, a negative StaleAfter and an unknown Selection.
 func New(client dynamic.Interface, namespace string, clusterID types.UID, opts Options) (*Gate, error) {
 	inf, err := informer.ForCluster(client, namespace, clusterID, opts.Informer)
 	if err != nil {
@@ -83,8 +83,9 @@ func New(client dynamic.Interface, namespace string, clusterID types.UID, opts O
 //
 // Run returns ErrAlreadyRun when called again, and ErrDrivenByHub on the gate of a
 // Hub. It waits for a callback that is running. After it has returned, no callback
-// runs and no goroutine of it is left. The one exception is a request that its
-// client does not end with its context (client-go 0.32 sleeps out a Retry-After).
+// runs and no goroutine of it is left. There is one exception: client-go 0.32
+// waits for a Retry-After even after the context has ended, so such a request may
+// remain.
 func (g *Gate) Run(ctx context.Context) error {
 	if !g.ownsRun {
 		return fmt.Errorf("syncgate: run the gate of cluster %s: %w", g.clusterID, ErrDrivenByHub)
@@ -92,7 +93,7 @@ func (g *Gate) Run(ctx context.Context) error {
 	return g.hub.Run(ctx)
 }
 
-// HasSynced reports whether the gate shows the state that the server had at the
+// HasSynced reports whether the gate has the state that the server had at the
 // start.
 func (g *Gate) HasSynced() bool { return g.hub.HasSynced() }
 
@@ -109,8 +110,8 @@ func (g *Gate) ClusterID() types.UID { return g.clusterID }
 // the answer and the write. Use Do for that.
 func (g *Gate) Paused() bool { return !g.admission.open.Load() }
 
-// State returns what is known of the cluster. If State().Paused is true, Paused returns
-// true until the gate opens.
+// State returns what is known of the cluster. If State().Paused is true, Paused()
+// returns true until the gate opens.
 func (g *Gate) State() State {
 	s, _ := g.admission.snapshots()
 	return g.hub.withSelection(&s.State)
@@ -123,12 +124,12 @@ func (g *Gate) State() State {
 // The first call comes when the gate has synced, at once if it has already. It may
 // come before OnChange returns. Its Old is the state before the sync; each later
 // Old is the New of the call before. If changes come faster than fn returns, fn
-// gets the latest state. It never misses the closing between two openings.
+// gets the latest state. If an open gate closes and opens again, fn gets both changes.
 //
-// When fn runs, Paused already shows the change. One goroutine calls all callbacks
-// of a Run, one after the other, with no lock held. fn may call any method of the
-// gate, and stop. While fn blocks, other callbacks wait and Run does not return,
-// but the gates go on. fn must not call runtime.Goexit: that would end all
+// When fn runs, Paused already returns the new decision. One goroutine calls all
+// callbacks of a Run, one after the other, with no lock held. fn may call any method
+// of the gate, and stop. While fn blocks, other callbacks wait and Run does not
+// return, but the gates go on. fn must not call runtime.Goexit: that would end all
 // callbacks.
 //
 // stop does not wait for a call that is running or about to start. Called from a
@@ -145,9 +146,8 @@ func (g *Gate) OnChange(fn func(Change)) (stop func()) { return g.hub.dispatcher
 //
 // The context that fn gets stands for the admitted operation. A nested Do of the
 // same gate with this context, or with one derived from it, belongs to the
-// operation. It runs although the gate has closed, as long as the operation still
-// runs. A nested Do with another context is an operation of its own, and a closed
-// gate refuses it.
+// operation. It runs even if the gate has closed, until the operation ends. A nested
+// Do with another context is an operation of its own, and a closed gate refuses it.
 //
 // After the end of Run the error is also ErrStopped. If ctx is done already, the
 // error wraps its cause. Do never waits for the gate to open.
@@ -176,8 +176,8 @@ type Stats struct {
 	Parked  int // Keys that backlogs hold for this gate now.
 }
 
-// Stats returns the counts of the gate. It is for reports: its cost grows with the
-// number of backlogs that have keys for this gate.
+// Stats returns the counts of the gate. Do not call it for each write: its cost grows
+// with the number of backlogs that have keys for this gate.
 func (g *Gate) Stats() Stats {
 	g.admission.mu.Lock()
 	defer g.admission.mu.Unlock()
@@ -227,9 +227,9 @@ type Object struct {
 }
 
 // Objects returns the ManagedClusters that decide the gate, by namespace and name.
-// A State that is read afterwards includes them at these generations or later ones: so
-// call Objects before State to learn which edits the State includes. There are none
-// while the State is that of before a relist, see Gate.
+// Call Objects before State to learn which edits the State includes: these
+// ManagedClusters at these generations or later ones. There are none while the State is
+// from before a relist, see Gate.
 func (g *Gate) Objects() []Object { return g.hub.objectsOf(g.clusterID) }
 
 // Gates returns the gate itself, so that a Gate can be used where a Hub can.

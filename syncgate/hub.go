@@ -32,7 +32,7 @@ type Hub struct {
 	dispatcher dispatcher
 	replays    gateQueue // the gates that have opened, for the backlogs
 
-	synced  chan struct{} // closed, under mu, when every gate shows the first list
+	synced  chan struct{} // closed, under mu, when every gate has the first list
 	stopped chan struct{} // closed, under mu, when Run has closed the gates
 	wake    chan struct{} // has an element when follow has something to settle
 
@@ -44,7 +44,7 @@ type Hub struct {
 	logger    klog.Logger
 	logLines  []func(klog.Logger) // logged once mu is free, because logging may block
 	running   bool
-	hasSynced bool // the first list is known; synced is closed when all gates show it
+	hasSynced bool // the first list is known; synced is closed when all gates have it
 	stale     bool
 	events    uint64 // that the handler has got
 	// settledRelists is the number of relists that the handler has got whole.
@@ -56,7 +56,7 @@ type Hub struct {
 // NewHub returns a hub that follows any informer of ManagedClusters: of
 // unstructured objects, such as that of informer.ForHub, or of a Go type that has
 // the fields by their JSON names. A Go type without a field for spec.syncPaused,
-// such as Clusternet's own, can't show a pause. Its gates stay closed, with Reason
+// such as Clusternet's own, can't represent a pause. Its gates stay closed, with Reason
 // FieldNotVisible.
 //
 // NewHub does no I/O and starts no goroutine; Run does. It returns an error for a
@@ -65,9 +65,9 @@ type Hub struct {
 //
 // The first decision is as fresh as the first list of the informer. That of package
 // informer is consistent. Other informers may get theirs from an old watch cache of
-// the API server. They do not report relists either, so the hub delays each opening as
-// after a relist, see Gate. There is one exception: a cluster with one ManagedCluster
-// opens as soon as that is released.
+// the API server. They do not report relists, so the hub delays each opening as after a
+// relist, see Gate. Exception: if a cluster has only one ManagedCluster, its gate opens
+// as soon as that one is released.
 func NewHub(inf cache.SharedIndexInformer, opts Options) (*Hub, error) {
 	if api.IsNil(inf) {
 		return nil, errors.New("syncgate: make a hub: the informer is nil; pass one, for example of informer.ForHub")
@@ -88,7 +88,7 @@ func newHub(inf cache.SharedIndexInformer, opts Options, only types.UID, scope s
 		return nil, fmt.Errorf("Options.StaleAfter is negative (%v); 0 keeps the last known state for ever", opts.StaleAfter)
 	}
 	if _, ok := inf.(contactReporter); opts.StaleAfter > 0 && !ok {
-		return nil, fmt.Errorf("Options.StaleAfter is set, but a %T can't tell when the server last answered; use one of package informer, or leave it 0", inf)
+		return nil, fmt.Errorf("Options.StaleAfter is set, but the informer, a %T, has no method LastContact; use one of package informer, or leave StaleAfter 0", inf)
 	}
 	h := &Hub{
 		informer: inf,
@@ -121,7 +121,7 @@ type (
 	relistReporter    interface{ Relists() uint64 }
 )
 
-// HasSynced reports whether every gate shows the state that the server had at the
+// HasSynced reports whether every gate has the state that the server had at the
 // start.
 func (h *Hub) HasSynced() bool { return isClosed(h.synced) }
 
@@ -243,13 +243,13 @@ func (h *Hub) health() error {
 	defer h.mu.RUnlock()
 	switch {
 	case !h.running:
-		return errors.New("it does not run; call Run")
+		return errors.New("Run was not called; call it")
 	case isClosed(h.stopped):
 		return ErrStopped
 	case source != nil:
 		return source
 	case !h.HasSynced():
-		return errors.New("the first list has not been processed; is the informer running?")
+		return errors.New("the first list has not been processed; run the informer, if it does not run")
 	case h.stale:
 		return fmt.Errorf("the server has been silent for %v", h.opts.StaleAfter)
 	case h.notVisible != "":

@@ -53,7 +53,7 @@ func (p ModeProblem) String() string {
 	}
 }
 
-// ModeError says that modes do not fit together. It has the arguments of CheckMode.
+// ModeError says how sync modes conflict. It has the arguments of CheckMode.
 type ModeError struct {
 	Problem   ModeProblem
 	AgentMode Mode

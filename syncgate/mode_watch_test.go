@@ -127,10 +127,10 @@ func TestWatchMode(t *testing.T) {
 		time.Sleep(time.Second)
 		a.early.want(t, "NobodyDeploys")
 		a.late.want(t)
-		lines := slices.DeleteFunc(a.log.take(), func(line string) bool { return !strings.Contains(line, "Modes ") })
+		lines := slices.DeleteFunc(a.log.take(), func(line string) bool { return !strings.Contains(line, "Sync modes ") })
 		// Both watches have logged the first problem.
 		if len(lines) != 4 || !strings.Contains(lines[0], "ManagedCluster "+ns+"/child: ") ||
-			!strings.HasPrefix(lines[0], "E") || !strings.Contains(lines[2], "Modes fit together again") {
+			!strings.HasPrefix(lines[0], "E") || !strings.Contains(lines[2], "Sync modes no longer conflict") {
 			t.Errorf("logged %q; want a line for each problem and one for the end of the first", lines)
 		}
 	})

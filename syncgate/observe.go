@@ -25,7 +25,7 @@ type observation struct {
 	holdProblem string // the same of a hold that can't be read; empty: there is none
 }
 
-// flag is what spec.syncPaused says.
+// flag is the value of spec.syncPaused.
 type flag int8
 
 const (
@@ -50,7 +50,7 @@ func tristateOf(b bool) tristate {
 	return no
 }
 
-// equal tells a heartbeat from a change.
+// equal reports whether nothing has changed, as after a heartbeat.
 func (o *observation) equal(p *observation) bool {
 	return o.clusterID == p.clusterID && o.uid == p.uid && o.generation == p.generation && o.labelled == p.labelled &&
 		o.syncMode == p.syncMode && o.appPusher == p.appPusher && o.flag == p.flag && slices.Equal(o.holds, p.holds) &&
@@ -117,7 +117,7 @@ func observe(obj any) (types.NamespacedName, observation, bool) {
 	o.readContent(content, typed != nil)
 	if typed != nil && !api.HasField(typed, "spec", "syncPaused") {
 		o.flag = flagNotVisible
-		o.flagProblem = fmt.Sprintf("the Go type %s has no field for %s, so a pause can't be seen; use an informer of unstructured objects, such as that of informer.ForHub",
+		o.flagProblem = fmt.Sprintf("the Go type %s has no field for %s, so a pause can't be read; use an informer of unstructured objects, such as that of informer.ForHub",
 			typed, SyncPausedField)
 	}
 	slices.SortFunc(o.holds, func(a, b Hold) int { return strings.Compare(a.Owner, b.Owner) })

@@ -20,7 +20,7 @@ const (
 	syncPoll = 5 * time.Millisecond
 
 	// settlePoll is how often a hub checks whether the informer has delivered all
-	// that it has: settlePolls polls in a row have seen no event. Polls are counted,
+	// that it has: settlePolls polls in a row have observed no event. Polls are counted,
 	// not time, because a process that is stopped for a while delivers nothing.
 	settlePoll  = 50 * time.Millisecond
 	settlePolls = 3
@@ -29,7 +29,7 @@ const (
 	// a relist of 100,000 took 1.3 s from its answer to the first event.
 	objectsPerPoll = 1000
 
-	// settleLimit is how much longer a hub waits if events never pause.
+	// settleLimit is how much longer a hub waits if events never stop arriving.
 	settleLimit = 5 * time.Second
 
 	// stopPoll is how often a hub checks whether its informer has stopped.
@@ -38,13 +38,14 @@ const (
 
 // Run follows the informer until ctx ends. Then it closes all gates for ever, also
 // those that are asked for later, and returns nil. It runs an *informer.Informer
-// unless that runs already. The caller runs any other informer, and stops it after the hub.
+// unless that runs already. The caller runs any other informer, and stops it after the
+// hub.
 //
 // Run returns ErrAlreadyRun when called again. It returns an error when the informer
 // stops, because a gate that follows nothing must not stay open. It waits for a
 // callback that is running. After it has returned, no callback runs and no goroutine
-// of it is left. The one exception is a request that its client does not end with
-// its context (client-go 0.32 sleeps out a Retry-After).
+// of it is left. There is one exception: client-go 0.32 waits for a Retry-After even
+// after the context has ended, so such a request may remain.
 func (h *Hub) Run(ctx context.Context) error {
 	running := false
 	h.update(func() {
@@ -54,7 +55,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 	})
 	if running {
-		return fmt.Errorf("syncgate: run the gate of %s: %w", h.scope, ErrAlreadyRun)
+		return fmt.Errorf("syncgate: run the gates of %s: %w; make a new Gate or Hub", h.scope, ErrAlreadyRun)
 	}
 	defer h.stop()
 
@@ -112,7 +113,7 @@ type poller struct {
 	start time.Time
 
 	events        uint64    // at the last poll
-	quiet         int       // polls in a row that have seen no event
+	quiet         int       // polls in a row that have observed no event
 	relists       uint64    // at the last poll
 	settlingSince time.Time // zero: nothing is to be settled
 	healthySince  time.Time // of the server of a stale hub; zero: it is not healthy

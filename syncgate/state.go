@@ -59,12 +59,12 @@ const (
 	ReasonNotFound        = "NotFound"        // Unknown: no ManagedCluster has had this ID.
 	ReasonStale           = "Stale"           // Unknown: the server was silent for Options.StaleAfter.
 	ReasonStopped         = "Stopped"         // Unknown: Run has ended.
-	ReasonSyncAllowed     = "SyncAllowed"     // Open.
+	ReasonSyncAllowed     = "SyncAllowed"     // Open: nothing holds the cluster.
 	ReasonSyncPaused      = "SyncPaused"      // Paused: spec.syncPaused is true.
 	ReasonHeld            = "Held"            // Paused: only annotations hold the cluster.
 	ReasonMalformed       = "Malformed"       // Paused: the flag or a hold has the wrong type.
 	ReasonFieldNotVisible = "FieldNotVisible" // Paused: the informer's Go type or the CRD has no field for the flag.
-	ReasonDeleted         = "Deleted"         // Gone.
+	ReasonDeleted         = "Deleted"         // Gone: the ManagedCluster was deleted.
 )
 
 // Mode says how applications reach a child cluster: spec.syncMode of its
@@ -100,7 +100,7 @@ type State struct {
 	Reason  string // One of the Reason constants.
 	Message string // For people: who holds the cluster and why, or what to do.
 	Holds   []Hold // Of all ManagedClusters with this ID: the field first, then by owner.
-	// Since is when this process first observed this Phase and Reason.
+	// Since is when the gate last changed to this Phase and Reason, in this process.
 	Since time.Time
 
 	// The fields from Object to AppPusher are those of the ManagedCluster that

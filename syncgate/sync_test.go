@@ -68,10 +68,10 @@ func TestWaitForSync(t *testing.T) {
 		hub := newHub(t, syncgate.Options{}).hub
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errCause)
 		defer cancel()
-		if err := hub.Gate(id).WaitForSync(ctx); !errors.Is(err, errCause) || !strings.Contains(err.Error(), "call Run") {
+		if err := hub.Gate(id).WaitForSync(ctx); !errors.Is(err, errCause) || !strings.Contains(err.Error(), "Run was not called") {
 			t.Errorf("WaitForSync = %v; want the cause, and that Run was not called", err)
 		}
-		if err := hub.Check(nil); err == nil || !strings.Contains(err.Error(), "call Run") {
+		if err := hub.Check(nil); err == nil || !strings.Contains(err.Error(), "Run was not called") {
 			t.Errorf("Check() = %v; want that Run was not called", err)
 		}
 

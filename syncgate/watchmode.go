@@ -74,9 +74,9 @@ func (g *Gate) notifyMode(fn func(error)) func(error) {
 			return
 		}
 		if problem != nil {
-			log.Error(problem, "Modes do not fit together", "clusterID", g.clusterID)
+			log.Error(problem, "Sync modes conflict", "clusterID", g.clusterID)
 		} else if !first {
-			log.Info("Modes fit together again", "clusterID", g.clusterID)
+			log.Info("Sync modes no longer conflict", "clusterID", g.clusterID)
 		}
 		first, last = false, problem
 		if fn != nil {

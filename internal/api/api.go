@@ -35,12 +35,11 @@ const (
 	ConditionType = "SyncPaused"
 )
 
-// ErrRecheck is in the error of an informer that follows the server and can't recheck
+// ErrRecheck is wrapped by the error of an informer that follows the server and can't recheck
 // what it read under an older schema of the CRD.
 var ErrRecheck = errors.New("recheck after a watch ended early")
 
-// IsNil reports whether an interface is nil or holds a nil pointer, which a caller may
-// take for a value.
+// IsNil reports whether it is nil or holds a nil pointer.
 func IsNil(it any) bool {
 	v := reflect.ValueOf(it)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
