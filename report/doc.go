@@ -1,6 +1,6 @@
-// Package report shows pauses on the ManagedClusters. It keeps the condition
-// SyncPaused, which acknowledges a pause once it is in effect, and it records
-// Events.
+// Package report publishes pauses on the ManagedClusters. It keeps the condition
+// SyncPaused, which acknowledges a pause once it is in effect (no operation is in
+// flight), and it records Events.
 //
 // # The condition
 //
@@ -30,9 +30,8 @@
 // edit of the spec, because readers such as kubectl wait treat a condition of an
 // earlier generation as outdated. A condition that an earlier process left behind is
 // corrected. Nothing is written while the gate is Unknown (which includes Stopped) or
-// Gone: nothing is known about the cluster then, and the end of a process must not look
-// like a pause.
-// The condition stays as it is.
+// Gone: nothing is known about the cluster then, and a process that ends must not look
+// like a pause. The condition stays as it is.
 //
 // # Events
 //
@@ -43,7 +42,7 @@
 //	SyncResumed         it was True or Unknown, and operations begin again
 //	SyncPauseMalformed  it became Unknown with the reason Malformed (a warning)
 //
-// A pause that ends before it was in effect has no Event. The state that a process finds
+// A pause that ends before it is in effect has no Event. The state that a process finds
 // when it starts is not a change, so a restart records nothing twice.
 //
 // The recorder is client-go's record.EventRecorder, which most programs have. See the
@@ -70,8 +69,9 @@
 // clusters are held at the same moment, they wait for the rate limit of the client.
 //
 // True is not written in three cases: the spec on the server is newer than the gate has
-// read, its hold annotations differ, or the gate has opened while the request waited.
-// But a True that is there already stays until it is corrected:
+// read; the hold annotations on the server differ from those that the gate has read; the
+// gate has opened while the request waited. But a True that is there already stays until
+// it is corrected:
 //
 //   - After an edit of the spec, its observedGeneration shows that it is outdated.
 //   - A hold is an annotation and changes no generation. So kubectl wait may take the
@@ -81,8 +81,7 @@
 // The correction does not depend on OnChange, which another callback may block. Changed
 // holds are reconciled when the informer delivers them and again a second later, and
 // each closed gate is reconciled every 10 seconds. This costs no request while the
-// condition is right. So a wrong True stays for at most 10 seconds, if the requests of
-// the client succeed.
+// condition is right. So a wrong True stays for at most 10 seconds, if requests succeed.
 //
 // # Other writers
 //

@@ -44,8 +44,9 @@ func transition(old, c *metav1.Condition) (eventType, reason string, ok bool) {
 }
 
 // ModeEvents returns a function for Gate.WatchMode. It records each result as an Event
-// on the ManagedClusters of the gate: SyncModeMismatch when hub and agent do not fit
-// together, and SyncModeFits when they do again. With a nil recorder it does nothing.
+// on the ManagedClusters of the gate: SyncModeMismatch when the sync modes of hub
+// and agent conflict, and SyncModeFits when they no longer conflict. With a nil recorder
+// it does nothing.
 //
 //	go gate.WatchMode(ctx, agentMode, appPusher, report.ModeEvents(recorder, gate))
 func ModeEvents(recorder record.EventRecorder, gate *syncgate.Gate) func(error) {

@@ -102,11 +102,11 @@ func (r *Reporter) refuse(e *entry, want *metav1.Condition, kind refusalKind, er
 		first = !again && (r.table.refusals[kind] == 1 || kind == malformed)
 	})
 	if first {
-		r.log.Error(err, "Can't write the condition; the gate is not affected", "managedCluster", e.key,
+		r.log.Error(err, "Can't write the condition SyncPaused; the gate is not affected", "managedCluster", e.key,
 			"remedy", kind.remedy(), "retryAfter", retryRefused)
 		return
 	}
-	r.log.V(4).Info("Still can't acknowledge a pause", "managedCluster", e.key, "err", err)
+	r.log.V(4).Info("Still can't write the condition SyncPaused", "managedCluster", e.key, "err", err)
 }
 
 // acceptLocked notes that an entry is not refused any more.

@@ -24,8 +24,8 @@ type snapshot struct {
 }
 
 // snapshotOf returns a snapshot in which the gate has not opened between the state and
-// the count of operations. Otherwise none in flight would not prove that the pause has
-// taken effect.
+// the count of operations. Otherwise none in flight would not prove that the pause is
+// in effect.
 func snapshotOf(gate *syncgate.Gate) snapshot {
 	for {
 		s := snapshot{objects: map[types.NamespacedName]syncgate.Object{}}
