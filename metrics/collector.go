@@ -81,7 +81,7 @@ var (
 	clusterPhase  = ofCluster("phase", "1 for the phase and the reason that the gate of the cluster is in.", "phase", "reason")
 	clusterAge    = ofCluster("pause_age_seconds", "How long the gate of the cluster has been closed for the same reason, as observed by this process; 0 while it is open.")
 	clusterFlight = ofCluster("operations_in_flight", "Admitted operations that have not ended.")
-	clusterParked = ofCluster("parked_keys", "Keys that backlogs hold for when the gate of the cluster opens.")
+	clusterParked = ofCluster("parked_keys", "Keys that backlogs hold until the gate of the cluster opens.")
 	clusterAdmit  = ofCluster("operations_admitted_total", "Operations that the gate of the cluster has admitted.")
 	clusterRefuse = ofCluster("operations_refused_total", "Operations that the closed gate of the cluster has refused.")
 	clusterTurns  = ofCluster("transitions_total", "How often the gate of the cluster has closed (pause) and opened (resume).", "kind")
@@ -91,7 +91,7 @@ var (
 	allDraining = ofAll("clusters_draining", "Clusters whose gate is closed while admitted operations have not ended.")
 	longestAge  = ofAll("longest_pause_age_seconds", "The highest age of a pause, of the clusters in phase Paused; 0 while there are none.")
 	allFlight   = ofAll("operations_in_flight", "Admitted operations of all clusters that have not ended.")
-	allParked   = ofAll("parked_keys", "Keys of all clusters that backlogs hold for when their gates open.")
+	allParked   = ofAll("parked_keys", "Keys of all clusters that backlogs hold until their gates open.")
 	allAdmit    = ofAll("operations_admitted_total", "Operations that all gates have admitted.")
 	allRefuse   = ofAll("operations_refused_total", "Operations that closed gates have refused.")
 	allTurns    = ofAll("transitions_total", "How often gates have closed (pause) and opened (resume).", "kind")
@@ -124,8 +124,8 @@ type collector struct {
 func NewCollector(gates Gates) prometheus.Collector { return newCollector(gates, false) }
 
 // NewTotalsCollector returns a collector of the metrics of all clusters only, so the
-// number of series does not grow with the clusters. Use it instead of NewCollector,
-// which it is like otherwise.
+// number of series does not grow with the clusters. Use it instead of NewCollector.
+// Otherwise it is the same.
 func NewTotalsCollector(gates Gates) prometheus.Collector { return newCollector(gates, true) }
 
 func newCollector(gates Gates, totals bool) prometheus.Collector {

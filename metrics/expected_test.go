@@ -30,7 +30,7 @@ syncgate_operations_in_flight 2
 # HELP syncgate_operations_refused_total Operations that closed gates have refused.
 # TYPE syncgate_operations_refused_total counter
 syncgate_operations_refused_total 5
-# HELP syncgate_parked_keys Keys of all clusters that backlogs hold for when their gates open.
+# HELP syncgate_parked_keys Keys of all clusters that backlogs hold until their gates open.
 # TYPE syncgate_parked_keys gauge
 syncgate_parked_keys 3
 # HELP syncgate_transitions_total How often gates have closed (pause) and opened (resume).
@@ -61,7 +61,7 @@ syncgate_cluster_operations_refused_total{cluster_id="id-gone",cluster_name="gon
 syncgate_cluster_operations_refused_total{cluster_id="id-held",cluster_name="held",cluster_namespace="clusternet-abcde"} 4
 syncgate_cluster_operations_refused_total{cluster_id="id-open",cluster_name="open",cluster_namespace="clusternet-abcde"} 0
 syncgate_cluster_operations_refused_total{cluster_id="nobody",cluster_name="",cluster_namespace=""} 1
-# HELP syncgate_cluster_parked_keys Keys that backlogs hold for when the gate of the cluster opens.
+# HELP syncgate_cluster_parked_keys Keys that backlogs hold until the gate of the cluster opens.
 # TYPE syncgate_cluster_parked_keys gauge
 syncgate_cluster_parked_keys{cluster_id="id-draining",cluster_name="draining",cluster_namespace="clusternet-abcde"} 0
 syncgate_cluster_parked_keys{cluster_id="id-gone",cluster_name="gone",cluster_namespace="clusternet-abcde"} 0
