@@ -3,7 +3,8 @@
 // on the fields of a Subscription's status and need no type of Clusternet.
 //
 // Package placement protects only the binding itself. Other changes that a binding
-// causes are stopped only by a gate. For example, a feed that is not divided reaches every bound cluster.
+// causes are stopped only by a gate. For example, a feed that is not divided reaches
+// every bound cluster.
 //
 // # Usage
 //
@@ -43,18 +44,17 @@
 //	}
 //
 // GateOf does not know a cluster without a ManagedCluster of that name, without a
-// cluster ID, or not yet observed by the hub. Such a cluster is neither paused nor
-// exists, and the scheduler decides about it. A cluster whose state cannot be read
-// is paused, see syncgate.State.
+// cluster ID, or not yet observed by the hub. For such a cluster both functions return
+// false, and the scheduler decides. A cluster whose state cannot be read is paused, see
+// syncgate.State.
 //
 // # Why a filter is not enough
 //
 // If a filter plugin rejects a paused cluster, Clusternet deletes the applications
-// there. The clusters that pass
-// the filter replace the binding of a Subscription, and an application is deleted
-// from each bound cluster that is not among them. When no cluster passes, the new
-// binding is empty, and the application is deleted everywhere. A taint has the same
-// effect.
+// there. The clusters that pass the filter replace the binding of a Subscription, and
+// an application is deleted from each bound cluster that is not among them. When no
+// cluster passes, the new binding is empty, and the application is deleted everywhere.
+// A taint has the same effect.
 //
 // So a filter must let a paused cluster pass where it is bound: [Feasible]. But the
 // other steps of scheduling do not know pauses. A paused cluster may no longer
@@ -63,7 +63,8 @@
 // before the binding is written must correct the result: [Keep].
 //
 // Keep alone is enough to protect paused clusters. But without the filter, the
-// scheduler may plan replicas for paused clusters, which then nobody gets.
+// scheduler may plan replicas for a paused cluster. Keep removes them, and no other
+// cluster gets them.
 //
 // # After a pause
 //
@@ -77,14 +78,15 @@
 // queue them. The scheduler skips a Subscription that divides replicas while
 // status.specHash is the hash of its spec and the replicas add up to what the feeds
 // want. So do not write the new hash when Keep has changed the target. For a
-// Subscription that replicates, always write it: other controllers use it to detect
-// changed feeds.
+// Subscription that replicates, always write it: Clusternet's subscription controller
+// uses it to detect changed feeds.
 //
 // # What is guaranteed
 //
-// The result changes no cluster for which paused returned true. The
-// binding may still change a cluster that is paused after that call and before the
-// write. Then the gate decides whether the change reaches the cluster.
+// The result of Keep neither binds nor unbinds an existing cluster for which paused
+// returned true. It keeps the replicas there if a Binding can express them. The binding
+// may still change a cluster that is paused after that call and before the write. Then
+// the gate decides whether the change reaches the cluster.
 package placement
 
 import (
@@ -100,8 +102,8 @@ type Binding struct {
 
 	// Replicas has for each feed the replicas in each cluster, in the order of
 	// Clusters. A slice of length 0 means that the feed is not divided: each
-	// cluster runs it as its manifest says. An empty map means that no feed is
-	// divided.
+	// cluster runs it with the replicas of its manifest. An empty map means that no
+	// feed is divided.
 	Replicas map[string][]int32
 }
 
@@ -127,12 +129,13 @@ func Feasible(cluster string, bound []string, paused func(string) bool) bool {
 //   - Everything else is as in target: clusters, their order, their replicas. This
 //     includes paused clusters that do not exist any more.
 //
-// Replicas never move between a kept cluster and other clusters. So the replicas of a feed may add up to more or less than the feed wants, until
-// the scheduler handles the Subscription again.
+// Replicas never move between a kept cluster and other clusters. So the replicas of a
+// feed may add up to more or less than the feed wants, until the scheduler handles the
+// Subscription again.
 //
 // Keep returns an error when a slice in either Binding has a wrong length, and when
-// paused or exists is nil. The Binding is then a copy of current, so to write it in
-// spite of the error changes nothing.
+// paused or exists is nil. The Binding is then a copy of current, so writing it is
+// harmless.
 //
 // The arguments are not changed, and the result shares no memory with them. Keep
 // takes time linear in their size. It calls paused once for each cluster, and then
@@ -150,10 +153,9 @@ func Feasible(cluster string, bound []string, paused func(string) bool) bool {
 //     has replicas of it, since one slice cannot express both. The other clusters
 //     keep their current replicas, so that nothing that runs is scaled. Clusters that
 //     are not in current have 0.
-//   - Only target divides the feed. A kept cluster has the replicas of target: until
-//     now it ran the feed with the replicas of the manifest. No number can express
-//     this, and 0 would stop the feed.
-//     A kept cluster that is not in target has 0.
+//   - Only target divides the feed. Until now a kept cluster ran the feed with the
+//     replicas of the manifest. No number can express this, and 0 would stop the feed.
+//     So it gets the replicas of target. A kept cluster that is not in target has 0.
 //
 // Each slice of the result has length 0 or the length of Clusters. Keep does not
 // check numbers and names, so negative or empty ones stay. The result repeats a
