@@ -8,8 +8,8 @@
 //
 // As Clusternet's agent it deploys with SyncMode Pull, and with Dual unless AppPusher
 // leaves that to the hub. Where the hub deploys, the agent writes nothing to the child
-// but its Lease, and goes on telling the hub that it may. A mismatch with spec.syncMode is told at the
-// start and when it comes, as a log line and an Event.
+// but its Lease, and keeps reporting appPusher. A mismatch with spec.syncMode is reported
+// at the start and when it appears, as a log line and an Event.
 //
 // # What a pause does not stop
 //

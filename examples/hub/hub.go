@@ -1,5 +1,5 @@
-// Package hub is a Push deployer with gates: what runs in the parent cluster and brings
-// to many child clusters what is wanted there. The command is syncgate-hub.
+// Package hub is a Push deployer with gates: it runs in the parent cluster and deploys
+// applications to many child clusters. The command is syncgate-hub.
 //
 // It follows all Descriptions. Package deploy has what it does with them; here is how
 // a Hub is wired into a deployer of many clusters. Each cluster has a deployer of its

@@ -33,7 +33,7 @@ func commands(kubeconfig string) string {
 	return strings.Join([]string{
 		"# list the clusters, with their flag in the PAUSED column\n" + kubectl + " get mcls -A",
 		change("pause "+own.name, "patch mcls "+own.name+` --type=merge -p '{"spec":{"syncPaused":true}}'`),
-		change("wait until the pause is in effect and the last write has ended",
+		change("wait until the pause is in effect (no operation is in flight)",
 			"wait mcls/"+own.name+" --for=condition="+report.ConditionType+" --timeout=1m"),
 		change("resume it", "patch mcls "+own.name+` --type=merge -p '{"spec":{"syncPaused":false}}'`),
 		change("hold it in the name of somebody else, beside the flag or without it",

@@ -289,7 +289,7 @@ func TestOnChange(t *testing.T) {
 		}, []call{{Cluster{"clusternet-abcde", "c2"}, own.key}}},
 		{"deletion", func() { handler.OnUpdate(same, deleted) }, []call{own}},
 		{"still being deleted", func() { handler.OnUpdate(deleted, deleted) }, nil},
-		{"created anew", func() {
+		{"created again", func() {
 			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.SetUID("u2") }))
 		}, []call{own}},
 		{"gone", func() { handler.OnDelete(deleted) }, []call{own}},
