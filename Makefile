@@ -7,21 +7,22 @@ WITH_APISERVER = LOCALCLUSTER_APISERVER="$$($(APISERVER))"
 
 .PHONY: demo demo-fleet apiserver test race busy lint bench fuzz compat apidiff
 
-demo: ## a pause, watched against a real API server
+demo: ## a pause, against an API server on this machine
 	$(GO) run -C examples ./quickstart
 
 demo-fleet: ## pauses in a fleet, by the real deployers
 	$(GO) run -C examples ./quickstart -fleet
 
-# Tests start this program. Built before them, its minutes count in no test's timeout.
+# Tests start this program. It is built first, so the build time does not count against
+# test timeouts.
 apiserver: ## the API server of the examples, without the race detector
 	$(APISERVER) >/dev/null
 
-test: apiserver ## all tests, those on a real API server too
+test: apiserver ## all tests, also those on an API server
 	$(GO) test ./...
 	$(WITH_APISERVER) $(GO) test -C examples -timeout 30m ./...
 
-race: apiserver ## the same under the race detector, with less chance
+race: apiserver ## the same under the race detector, with fewer random cases
 	$(GO) test -race ./...
 	$(WITH_APISERVER) $(GO) test -C examples -race -short -timeout 30m ./...
 
@@ -45,7 +46,7 @@ lint: ## installs its tools by itself
 	$(GO) tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners ./...
 	cd examples && $(GO) tool -modfile=../tools/go.mod golangci-lint run --allow-parallel-runners ./...
 
-bench: ## medians and ratios, see the package documentation
+bench: ## the README has the medians and ratios
 	$(GO) test -run '^$$' -bench . -benchtime 300ms -count 7 ./syncgate
 	$(GO) test -C examples -run '^$$' -bench . -benchtime 500x -count 7 ./e2e
 
