@@ -58,7 +58,7 @@ func (a *admission) publish(next State) bool {
 		s.revision++
 	}
 	if s.Paused {
-		s.refusal = &refusal{a.clusterID, &s.State}
+		s.refusal = &refusal{a, &s.State}
 		a.lastClosed = s
 	}
 	a.current.Store(s)
@@ -116,12 +116,12 @@ func (a *admission) admit(ctx context.Context) (*operation, context.Context, err
 		return nil, nil, fmt.Errorf("syncgate: operate on cluster %s: %w", a.clusterID, context.Cause(ctx))
 	}
 	outer := a.operationOf(ctx)
-	if outer == nil && !a.open.Load() {
+	if outer == nil {
 		// Refuse without the lock, so that a crowd at a closed gate does not delay
 		// its opening.
-		if s := a.current.Load(); s.Paused {
+		if err := a.refusal(); err != nil {
 			a.refused.Add(1)
-			return nil, nil, s.refusal
+			return nil, nil, err
 		}
 	}
 	a.mu.Lock()
@@ -138,6 +138,15 @@ func (a *admission) admit(ctx context.Context) (*operation, context.Context, err
 	a.inFlight++
 	op := &operation{Context: ctx, admission: a, parts: 1}
 	return op, op, nil
+}
+
+// refusal returns the error of the gate while it is closed, and nil while it is open. It
+// takes no lock.
+func (a *admission) refusal() error {
+	if a.open.Load() {
+		return nil
+	}
+	return a.current.Load().refusal // nil if it has opened in between
 }
 
 // release ends one part of an operation.

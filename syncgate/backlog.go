@@ -2,6 +2,7 @@ package syncgate
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -111,20 +112,24 @@ func NewBacklog[K comparable](requeue func(K)) *Backlog[K] {
 
 // Do calls g.Do with fn. If the gate refuses, Do parks key and returns true and no
 // error. The key is requeued once after the gate has opened, even if the gate opens
-// while the key is being parked. An error of fn parks nothing, ErrPaused of another
-// gate included.
+// while the key is being parked.
+//
+// The key is parked as well when fn returns a refusal of g, which it has from
+// g.Checkpoint: then the operation has ended early. If g has opened again by then, Do
+// runs fn once more. Any other error of fn parks nothing, ErrPaused of another gate
+// included.
 //
 // After the end of Run nothing is parked, because the gate never opens again: Do
 // returns the error of g.Do, for which errors.Is(err, ErrStopped) is true. If ctx is
 // done already, Do returns an error that wraps the cause.
 func (b *Backlog[K]) Do(ctx context.Context, g *Gate, key K, fn func(context.Context) error) (parked bool, err error) {
 	for {
-		op, opCtx, err := g.admission.admit(ctx)
+		err := g.Do(ctx, fn)
 		if err == nil {
-			defer g.admission.release(op)
-			return false, fn(opCtx)
+			return false, nil
 		}
-		if _, refused := err.(*refusal); !refused { //nolint:errorlint // it is admit's own, unwrapped
+		var refused *refusal
+		if !errors.As(err, &refused) || refused.admission != &g.admission {
 			return false, err
 		}
 		if parked, err := b.park(g, key); parked || err != nil {

@@ -3,8 +3,6 @@ package syncgate
 import (
 	"errors"
 	"fmt"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 var (
@@ -27,12 +25,12 @@ var (
 // refusal is the error of a closed gate. There is one for each snapshot, so that
 // refusing an operation allocates nothing.
 type refusal struct {
-	clusterID types.UID
+	admission *admission // of the gate that refuses
 	state     *State
 }
 
 func (r *refusal) Error() string {
-	return fmt.Sprintf("syncgate: the gate of cluster %s is closed (%s): %s", r.clusterID, r.state.Reason, r.state.Message)
+	return fmt.Sprintf("syncgate: the gate of cluster %s is closed (%s): %s", r.admission.clusterID, r.state.Reason, r.state.Message)
 }
 
 func (r *refusal) Is(target error) bool {

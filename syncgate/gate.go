@@ -160,6 +160,24 @@ func (g *Gate) Do(ctx context.Context, fn func(context.Context) error) error {
 	return fn(ctx)
 }
 
+// Checkpoint reports whether an operation should go on: it returns nil while the gate
+// is open. Call it between two writes of a long operation. A pause waits for the
+// whole operation, and nested calls of Do are part of it, so they don't end it.
+//
+// If the gate is closed, errors.Is(err, ErrPaused) is true, as for Do. Return this
+// error from the function of Do, wrapped or not, and the operation ends after one
+// write instead of after all of them. [Backlog.Do] then parks the key. What was
+// written stays written, so the rest must be able to follow later.
+//
+// If ctx is done, the error wraps its cause. After the end of Run it is also
+// ErrStopped. Checkpoint does not block. It costs about as much as Paused.
+func (g *Gate) Checkpoint(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("syncgate: go on with an operation on cluster %s: %w", g.clusterID, context.Cause(ctx))
+	}
+	return g.admission.refusal()
+}
+
 // InFlight returns the number of admitted operations that have not ended. Nested
 // operations are not counted.
 func (g *Gate) InFlight() int { return g.admission.countInFlight() }
