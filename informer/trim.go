@@ -31,11 +31,11 @@ func trim(in *unstructured.Unstructured) *unstructured.Unstructured {
 		return pick(spec, "clusterId", "syncMode", "syncPaused")
 	})
 	part(out, in.Object, "status", func(status map[string]any) map[string]any {
-		kept := pick(status, "appPusher")
+		kept := pick(status, "appPusher", "lastObservedTime")
 		conditions, _ := status["conditions"].([]any)
-		var ours []any // one, unless somebody has added another
+		var ours []any
 		for _, c := range conditions {
-			if condition, ok := c.(map[string]any); ok && condition["type"] == api.ConditionType {
+			if condition, ok := c.(map[string]any); ok && isOurs(condition["type"]) {
 				ours = append(ours, condition)
 			}
 		}
@@ -45,6 +45,13 @@ func trim(in *unstructured.Unstructured) *unstructured.Unstructured {
 		return kept
 	})
 	return &unstructured.Unstructured{Object: out}
+}
+
+// isOurs reports whether package report writes the conditions of a type.
+func isOurs(conditionType any) bool {
+	name, _ := conditionType.(string)
+	_, ofParty := api.Party(name)
+	return ofParty || name == api.ConditionType
 }
 
 // part sets out[name] to the kept parts of in[name], or to in[name] itself where

@@ -4,6 +4,7 @@ package report_test
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 
@@ -42,13 +43,17 @@ func (f *fixture) condition(name string) condition {
 	return own
 }
 
-// text returns "status reason generation: message", empty for no condition.
+// text returns "status reason generation: message", empty for no condition. The
+// fingerprint of the holds is left out.
 func text(c condition) string {
 	if c == nil {
 		return ""
 	}
-	return fmt.Sprintf("%v %v %v: %v", c["status"], c["reason"], c["observedGeneration"], c["message"])
+	message := holds.ReplaceAllString(c["message"].(string), "")
+	return fmt.Sprintf("%v %v %v: %v", c["status"], c["reason"], c["observedGeneration"], message)
 }
+
+var holds = regexp.MustCompile(` \(holds [0-9a-f]{12}\)$`)
 
 func (f *fixture) wants(name, want string) condition {
 	f.Helper()

@@ -9,16 +9,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/clusternet/syncgate/internal/api"
 )
 
 // The helpers of apimachinery for conditions need the whole list as []metav1.Condition.
 // The list here belongs to others too: what they put there, known to that type or not,
 // stays as it is.
 
-// observed is what an object has of the condition SyncPaused.
+// observed is what an object has of the conditions of this package.
 type observed struct {
-	condition  *metav1.Condition // the first one; nil: there is none
-	duplicated bool              // there are more
+	condition  *metav1.Condition            // the first SyncPaused; nil: there is none
+	parties    map[string]*metav1.Condition // what each party has reported
+	duplicated bool                         // there are two of one type
 }
 
 // conditionsIn returns status.conditions of an object as it is; nil: there is none.
@@ -34,35 +37,60 @@ func conditionsIn(object map[string]any) ([]any, error) {
 	return list, nil
 }
 
-// isOwn reports whether an element of status.conditions is the condition SyncPaused.
-func isOwn(element any) bool {
-	m, ok := element.(map[string]any)
-	return ok && m["type"] == ConditionType
+// typeOf returns the type of an element of status.conditions.
+func typeOf(element any) string {
+	m, _ := element.(map[string]any)
+	name, _ := m["type"].(string)
+	return name
 }
 
-// observedIn returns what an object has of the condition.
+// observedIn returns what an object has of the conditions.
 func observedIn(object map[string]any) observed {
 	list, _ := conditionsIn(object)
-	first := slices.IndexFunc(list, isOwn)
-	if first < 0 {
-		return observed{}
+	o := observed{parties: map[string]*metav1.Condition{}}
+	for _, element := range list {
+		name := typeOf(element)
+		party, ofParty := api.Party(name)
+		if !ofParty && name != ConditionType {
+			continue
+		}
+		c := &metav1.Condition{}
+		// Of a malformed one some fields stay empty, the message at least: it is decoded
+		// last. So it equals nothing that is to be written, and is replaced.
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(element.(map[string]any), c)
+		switch {
+		case ofParty && o.parties[party] == nil:
+			o.parties[party] = c
+		case !ofParty && o.condition == nil:
+			o.condition = c
+		default:
+			o.duplicated = true
+		}
 	}
-	c := &metav1.Condition{}
-	// Of a malformed one some fields stay empty, the message at least: it is decoded
-	// last. So it equals nothing that is to be written, and is replaced.
-	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(list[first].(map[string]any), c)
-	return observed{c, slices.ContainsFunc(list[first+1:], isOwn)}
+	return o
+}
+
+func (o *observed) isTrue() bool {
+	return o.condition != nil && o.condition.Status == metav1.ConditionTrue
 }
 
 // same reports whether there is no difference at all.
-func (o observed) same(p observed) bool {
-	return o.duplicated == p.duplicated && equality.Semantic.DeepEqual(o.condition, p.condition)
+func (o *observed) same(p *observed) bool {
+	return o.duplicated == p.duplicated && equality.Semantic.DeepEqual(o.condition, p.condition) &&
+		equality.Semantic.DeepEqual(o.parties, p.parties)
+}
+
+// wanted is what an object should have of the conditions.
+type wanted struct {
+	condition metav1.Condition
+	party     string            // that reports; empty: there is only one
+	own       *metav1.Condition // of the party; nil: there is only one
 }
 
 // equals reports whether there is nothing to write. Duplicates never equal anything:
 // the second contradicts the first sooner or later.
-func (o observed) equals(want *metav1.Condition) bool {
-	return !o.duplicated && equal(o.condition, want)
+func (o *observed) equals(want *wanted) bool {
+	return !o.duplicated && equal(o.condition, &want.condition) && (want.own == nil || equal(o.parties[want.party], want.own))
 }
 
 // equal reports whether a condition, which may be nil, is the one that is wanted. The
@@ -72,10 +100,15 @@ func equal(c, want *metav1.Condition) bool {
 		c.ObservedGeneration == want.ObservedGeneration
 }
 
-// differs reports whether two conditions differ by more than the number in flight.
+// differs reports whether two conditions differ by more than the numbers in flight.
 func differs(a, b *metav1.Condition) bool {
 	return a.Status != b.Status || a.Reason != b.Reason || a.ObservedGeneration != b.ObservedGeneration ||
 		a.Reason != ReasonDraining && a.Message != b.Message
+}
+
+// differs is the same for all that is wanted.
+func (w *wanted) differs(v *wanted) bool {
+	return differs(&w.condition, &v.condition) || (w.own == nil) != (v.own == nil) || w.own != nil && differs(w.own, v.own)
 }
 
 // setTransitionTime gives c the time of its last transition: the time of the first of
@@ -97,20 +130,21 @@ func setCondition(object map[string]any, c *metav1.Condition) error {
 	if err != nil {
 		return err
 	}
-	own, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+	encoded, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
 	if err != nil {
 		return fmt.Errorf("encode the condition: %w", err)
 	}
-	at := slices.IndexFunc(list, isOwn)
+	sameType := func(element any) bool { return typeOf(element) == c.Type }
+	at := slices.IndexFunc(list, sameType)
 	if at < 0 {
 		at = len(list)
 	}
-	rest := slices.DeleteFunc(slices.Clone(list), isOwn)
+	rest := slices.DeleteFunc(slices.Clone(list), sameType)
 	status, _ := object["status"].(map[string]any)
 	if status == nil {
 		status = map[string]any{}
 		object["status"] = status
 	}
-	status["conditions"] = slices.Insert(rest, at, any(own))
+	status["conditions"] = slices.Insert(rest, at, any(encoded))
 	return nil
 }

@@ -1,27 +1,30 @@
 // Package report publishes pauses on the ManagedClusters. It keeps the condition
-// SyncPaused, which acknowledges a pause once it is in effect (no operation is in
-// flight), and it records Events.
+// SyncPaused, which acknowledges a pause once it is in effect (no program that writes to
+// the cluster has an operation in flight), and it records Events.
 //
 // # The condition
 //
 //	status   reason           when
-//	True     Paused           something holds the cluster, and no operation is in flight
-//	False    Draining         something holds the cluster, and operations are in flight
+//	True     Paused           something holds the cluster, and all parties have drained
+//	False    Draining         something holds the cluster, and not all parties have drained
 //	False    Syncing          nothing holds the cluster any more
 //	Unknown  Malformed        the flag or a hold has the wrong type; the gate is closed
 //	Unknown  FieldNotVisible  the CRD or the informer's Go type lacks the flag; the gate is closed
+//	Unknown  NotHeard         a party has not reported for 30 seconds
+//	Unknown  NotSupported     the agent sends heartbeats, but has never reported: it does not know pauses
 //
 // An operator waits for a pause with
 //
 //	kubectl -n NAMESPACE wait mcls/NAME --for=condition=SyncPaused
 //
-// The message names the holders and their reasons. While a gate drains, it also has
-// the number of operations in flight, which is updated every 10 seconds. The
-// observedGeneration is the generation of the ManagedCluster that the decision was
-// made from. The lastTransitionTime changes only when the status changes. If a cluster
-// has several ManagedClusters, each of them gets the condition.
+// and a Go program with [Acknowledged]. The message names the holders and their reasons,
+// and the parties that it waits for with their numbers of operations in flight, which are
+// updated every 10 seconds. The observedGeneration is the generation of the
+// ManagedCluster that the decision was made from. The lastTransitionTime changes only
+// when the status changes. If a cluster has several ManagedClusters, each of them gets
+// the condition.
 //
-// Unknown is not True, although nothing is deployed in this state either. Nobody can
+// Unknown is not True, although the gates that have read this are closed. Nobody can
 // know whether this is the pause that somebody waits for. The message names what to
 // correct.
 //
@@ -33,6 +36,48 @@
 // Gone: nothing is known about the cluster then, and a process that ends must not look
 // like a pause. The condition stays as it is.
 //
+// # Parties
+//
+// A program that may write to a cluster is a party to its acknowledgement. In Clusternet
+// these are the agent and the hub, in every sync mode: the agent applies, or rolls back
+// drift; the hub applies, or prunes. A process can count its own operations only. So each
+// one runs a Reporter with its own [Options].Party. If only one program writes to the
+// clusters, leave Party empty: it acknowledges alone, and the rest of this section does
+// not matter.
+//
+// Each party reports for itself, in a condition whose type is [PartyConditionPrefix] and
+// its name. It is True (Drained) when its gate is closed and none of its operations is in
+// flight, False (Draining, Syncing), or Unknown (Malformed, FieldNotVisible). The
+// observedGeneration and the message say for what: the message is JSON, with a text for
+// people, a fingerprint of the hold annotations, and the number of operations in flight.
+// What a party has reported counts for exactly this generation and these holds. When the
+// pause has ended for one party, it marks the reports of the others as Outdated.
+//
+// SyncPaused follows from what all parties have reported on the object. Each party writes
+// it together with its own condition, under the resourceVersion that it has read. All of
+// them write the same, so it does not matter which one is first, which one restarts, or
+// whose clock is wrong: no time of another process is compared. In the simple case a
+// pause costs one read and one write of each party. They take turns, in the order of
+// their names: each one leaves the others before it a quarter of a second.
+//
+// A party that does not report is not taken for drained. After 30 seconds the condition
+// is Unknown, with the reason NotHeard. If it is the agent, if it has sent a heartbeat
+// (status.lastObservedTime has changed) since, and if it has never reported, then the
+// reason is NotSupported: its version does not know pauses. When the party
+// reports, the condition becomes True within seconds. Nothing has to be edited. A party
+// that has ended while it drained stays in the message until it runs again.
+//
+// Which parties must have drained is [Options].Parties; by default the agent and the
+// hub. Each must have reported for the pause, in every mode: only the agent knows
+// whether it rolls back drift, and an agent that has nothing in flight reports at once.
+// For a fleet whose agents are known not to write, return the hub only. A party that
+// nobody requires, but that has reported for the pause, counts too.
+//
+// A process that ends while it writes can't report that its last request is still on its
+// way; the next one counts from zero. End a process only after its operations, see
+// [syncgate.Gate.WaitDrained]. A gate with FailOpen may open when the process restarts,
+// before it has read of the pause; what was reported before then is wrong.
+//
 // # Events
 //
 // With a recorder in [Options], each change of the status is recorded as an Event on
@@ -41,8 +86,10 @@
 //	SyncPaused          the condition became True
 //	SyncResumed         it was True or Unknown, and operations begin again
 //	SyncPauseMalformed  it became Unknown with the reason Malformed (a warning)
+//	SyncPauseNotHeard   it became Unknown with the reason NotHeard or NotSupported (a warning)
 //
-// A pause that ends before it is in effect has no Event. The state that a process finds
+// The party that writes the change records the Event. A pause that ends before it is in
+// effect has no Event. The state that a process finds
 // when it starts is not a change, so a restart records nothing twice.
 //
 // The recorder is client-go's record.EventRecorder, which most programs have. See the
@@ -70,13 +117,19 @@
 //
 // True is not written in three cases: the spec on the server is newer than the gate has
 // read; the hold annotations on the server differ from those that the gate has read; the
-// gate has opened while the request waited. But a True that is there already stays until
-// it is corrected:
+// gate has opened while the request waited, for example for the rate limit of the client.
+// A True that is there already stays until it is corrected:
 //
 //   - After an edit of the spec, its observedGeneration shows that it is outdated.
 //   - A hold is an annotation and changes no generation. So kubectl wait may take the
 //     True of an earlier hold, or of another holder, for the acknowledgement of a new
-//     hold. A holder has to wait until the message names its hold.
+//     hold. [Acknowledged] does not. Or wait until the message names the hold.
+//   - If a cluster has several ManagedClusters and the one that was paused is released,
+//     the True of the others is outdated, and nothing in them shows that.
+//
+// The last case can also happen while a True is being written: the release may come when
+// the request is on its way already. It is corrected by the next request, which does not
+// wait for a pace.
 //
 // The correction does not depend on OnChange, which another callback may block. Changed
 // holds are reconciled when the informer delivers them and again a second later, and
@@ -85,7 +138,7 @@
 //
 // # Other writers
 //
-// The condition is written into the status that the server has at this moment, under
+// The conditions are written into the status that the server has at this moment, under
 // its resourceVersion. Nothing else is changed, except that further conditions of the
 // same type are removed. When another writer drops or changes the condition, it is
 // restored at once. When that happens again and again, the delay grows up to 30

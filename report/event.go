@@ -16,6 +16,7 @@ const (
 	EventPaused    = "SyncPaused"
 	EventResumed   = "SyncResumed"
 	EventMalformed = "SyncPauseMalformed" // a warning
+	EventNotHeard  = "SyncPauseNotHeard"  // a warning
 
 	// Of ModeEvents.
 	EventModeMismatch = "SyncModeMismatch" // a warning
@@ -23,8 +24,8 @@ const (
 )
 
 // transition returns the Event for a new condition, if there is one. old is nil when
-// there was no condition.
-func transition(old, c *metav1.Condition) (eventType, reason string, ok bool) {
+// there was no condition. alone: there are no other parties.
+func transition(old, c *metav1.Condition, alone bool) (eventType, reason string, ok bool) {
 	if old == nil {
 		old = &metav1.Condition{}
 	}
@@ -32,12 +33,16 @@ func transition(old, c *metav1.Condition) (eventType, reason string, ok bool) {
 	switch {
 	case c.Reason == syncgate.ReasonMalformed:
 		return corev1.EventTypeWarning, EventMalformed, old.Reason != syncgate.ReasonMalformed
+	case c.Reason == ReasonNotHeard, c.Reason == ReasonNotSupported:
+		return corev1.EventTypeWarning, EventNotHeard, old.Reason != c.Reason
 	case c.Status == metav1.ConditionTrue:
 		return corev1.EventTypeNormal, EventPaused, !wasTrue
 	case c.Reason == ReasonSyncing:
 		return corev1.EventTypeNormal, EventResumed, wasTrue || old.Status == metav1.ConditionUnknown
-	case c.Reason == ReasonDraining: // it cannot drain again unless it was open
-		return corev1.EventTypeNormal, EventResumed, wasTrue
+	case c.Reason == ReasonDraining:
+		// One process can't drain again unless its gate was open. Parties report anew
+		// for a new hold.
+		return corev1.EventTypeNormal, EventResumed, wasTrue && alone
 	default:
 		return "", "", false
 	}

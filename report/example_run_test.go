@@ -16,8 +16,8 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// A reporter runs next to the gates. This one, of a hub, acknowledges for the
-// clusters that the hub deploys to and leaves the others to their agents.
+// A reporter runs next to the gates. No other program writes to the clusters of this
+// one, so it acknowledges alone.
 func ExampleReporter_Run() {
 	// client-go's fake, which ignores field selectors; a program makes its client by
 	// dynamic.NewForConfig, and its recorder by an EventBroadcaster of tools/record.
@@ -33,13 +33,7 @@ func ExampleReporter_Run() {
 	if err != nil {
 		panic(err)
 	}
-	reporter, err := report.New(client, hub, report.Options{
-		Recorder: recorder,
-		Acknowledge: func(g *syncgate.Gate) bool {
-			s := g.State()
-			return s.AppPusher != nil && syncgate.HubDeploys(s.SyncMode, *s.AppPusher)
-		},
-	})
+	reporter, err := report.New(client, hub, report.Options{Recorder: recorder})
 	if err != nil {
 		panic(err)
 	}

@@ -15,8 +15,9 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// A hub acknowledges for the clusters that it deploys to, and leaves the others to
-// their agents.
+// In Clusternet the agent writes to a cluster, and so does the hub. So each of them runs a
+// reporter, and a pause is acknowledged when both have drained. This is the hub's; the
+// agent's has its one gate, and the party report.PartyAgent.
 func ExampleNew() {
 	var (
 		ctx      context.Context
@@ -26,10 +27,7 @@ func ExampleNew() {
 	)
 	reporter, err := report.New(client, hub, report.Options{
 		Recorder: recorder,
-		Acknowledge: func(g *syncgate.Gate) bool {
-			s := g.State()
-			return s.AppPusher != nil && syncgate.HubDeploys(s.SyncMode, *s.AppPusher)
-		},
+		Party:    report.PartyHub,
 	})
 	if err != nil {
 		log.Fatal(err)

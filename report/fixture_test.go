@@ -157,6 +157,17 @@ func (f *fixture) on(verb string, fn func()) {
 	})
 }
 
+// reportsIf are options of the one party "deployer", which reports if a gate is in a
+// certain state.
+func reportsIf(reports func(syncgate.State) bool) report.Options {
+	return report.Options{Party: "deployer", Parties: func(s syncgate.State) []string {
+		if reports(s) {
+			return []string{"deployer"}
+		}
+		return nil
+	}}
+}
+
 func child(opts ...tu.Option) *unstructured.Unstructured {
 	return tu.ManagedCluster(ns, "child", id, opts...)
 }
@@ -192,6 +203,7 @@ func edited(object map[string]any) { // bumps the generation
 
 const (
 	paused2  = "True Paused 2: held by spec.syncPaused; nothing is in flight"
+	drained2 = "True Paused 2: held by spec.syncPaused; drained: deployer"
 	syncing3 = "False Syncing 3: nothing holds the cluster"
 
 	get = "get " + ns + "/child"

@@ -42,7 +42,7 @@ func TestHealthyClustersCostNothing(t *testing.T) {
 		}
 		defer start(context.Background(), t, hub.Run)()
 		var calls atomic.Int64
-		f.report(hub, report.Options{Acknowledge: func(*syncgate.Gate) bool { calls.Add(1); return true }})
+		f.report(hub, reportsIf(func(syncgate.State) bool { calls.Add(1); return true }))
 		defer func() { f.stop() }()
 		for i := range 10_000 {
 			source.Add(tu.ManagedCluster(ns, fmt.Sprintf("c%05d", i), fmt.Sprintf("id-%05d", i)))
@@ -58,11 +58,11 @@ func TestHealthyClustersCostNothing(t *testing.T) {
 		f.pass(time.Minute)
 		f.wantRequests("for healthy clusters")
 		if n := calls.Load(); n != 0 {
-			t.Errorf("calls of Acknowledge = %d for 10,000 heartbeats; want none", n)
+			t.Errorf("calls of Parties = %d for 10,000 heartbeats; want none", n)
 		}
 		source.Update(child(), child(tu.Paused(true)))
 		f.pass(500 * time.Millisecond) // this source does not deliver our write, so there may be one more read
-		f.wants("child", paused2)
+		f.wants("child", drained2)
 		f.wantRequests("for the one that is paused", get, put)
 	})
 }

@@ -60,6 +60,7 @@ func read(obj any) (*entry, bool) {
 	var by deployer
 	by.syncMode, _, _ = unstructured.NestedString(content, "spec", "syncMode")
 	by.appPusher, by.reported, _ = unstructured.NestedBool(content, "status", "appPusher")
+	heartbeat, _, _ := unstructured.NestedString(content, "status", "lastObservedTime")
 	return &entry{
 		key:        types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()},
 		clusterID:  types.UID(api.ClusterID(m, content, typed)),
@@ -68,6 +69,7 @@ func read(obj any) (*entry, bool) {
 		holds:      holdsOf(content),
 		deployer:   by,
 		observed:   observedIn(content),
+		heartbeat:  heartbeat,
 	}, true
 }
 

@@ -64,8 +64,8 @@ func TestTypedObjects(t *testing.T) {
 		f.pass(time.Second)
 		f.requests()
 		source.Update(&reported, &reported)
-		source.Update(&reported, typed) // somebody dropped it
-		f.server.Update(child())
+		f.server.Update(child()) // somebody drops it
+		source.Update(&reported, typed)
 		f.pass(time.Second)
 		if got := f.condition("child"); got["status"] != "Unknown" {
 			t.Errorf("condition = %v; want it restored", got)
@@ -118,16 +118,16 @@ func TestLabelOfTypedObjects(t *testing.T) {
 // For unstructured objects the gate reads the spec only, so the label does not count.
 func TestLabelIsNoClusterID(t *testing.T) {
 	var calls atomic.Int64
-	count := func(*syncgate.Gate) bool { calls.Add(1); return true }
+	count := func(syncgate.State) bool { calls.Add(1); return true }
 	stray := tu.ManagedCluster(ns, "stray", id, func(object map[string]any) { delete(object["spec"].(map[string]any), "clusterId") })
-	inBubble(t, report.Options{Acknowledge: count}, append(one(), stray), func(t *testing.T, f *fixture) {
+	inBubble(t, reportsIf(count), append(one(), stray), func(t *testing.T, f *fixture) {
 		calls.Store(0)
 		f.pass(time.Hour)
 		if n := calls.Load(); n != 0 {
-			t.Errorf("calls of Acknowledge in an hour = %d; want none", n)
+			t.Errorf("calls of Parties in an hour = %d; want none", n)
 		}
 		f.change("child", tu.Paused(true))
-		f.wants("child", paused2)
+		f.wants("child", drained2)
 		f.wants("stray", "")
 		f.change("child", tu.ClusterID(""))
 		f.requests()

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	resyncClosed       = 10 * time.Second // a closed gate; one write for each operation that ends would be too many
-	recheckDelay       = time.Second      // when the gate may not have observed yet what we have
-	recheckAcknowledge = time.Minute      // whether to report a closed gate
+	resyncClosed   = 10 * time.Second // a closed gate; one write for each operation that ends would be too many
+	recheckDelay   = time.Second      // when the gate may not have observed yet what we have
+	recheckParties = time.Minute      // of a closed gate that is not reported
 )
 
 var (
@@ -32,11 +32,12 @@ func (r *Reporter) reconcile(ctx context.Context, clusterID types.UID) {
 	if wait := r.table.recheckIn(clusterID); wait > 0 {
 		r.queue.AddAfter(clusterID, wait) // each time: the queue keeps the earliest time only
 	}
-	if r.opts.Acknowledge != nil && !r.opts.Acknowledge(gate) {
+	required, reports := r.parties(gate)
+	if !reports {
 		r.stopDrainWait(clusterID)
 		r.queue.Forget(clusterID)
 		if gate.Paused() {
-			r.queue.AddAfter(clusterID, recheckAcknowledge) // it may depend on more than Changes
+			r.queue.AddAfter(clusterID, recheckParties) // it may depend on more than Changes
 		}
 		return
 	}
@@ -61,7 +62,7 @@ func (r *Reporter) reconcile(ctx context.Context, clusterID types.UID) {
 	}
 	again := false
 	for i := range entries {
-		err := r.reconcileEntry(ctx, gate, &s, &entries[i])
+		err := r.reconcileEntry(ctx, gate, &s, &entries[i], required)
 		if ctx.Err() != nil {
 			return
 		}
@@ -77,19 +78,25 @@ func (r *Reporter) reconcile(ctx context.Context, clusterID types.UID) {
 	}
 }
 
-// reconcileEntry brings the condition of one ManagedCluster in line with a snapshot.
-func (r *Reporter) reconcileEntry(ctx context.Context, gate *syncgate.Gate, s *snapshot, e *entry) error {
-	want, err := s.conditionOf(e)
+// reconcileEntry brings the conditions of one ManagedCluster in line with a snapshot.
+func (r *Reporter) reconcileEntry(ctx context.Context, gate *syncgate.Gate, s *snapshot, e *entry, required []string) error {
+	own, err := s.statusOf(e)
 	if err != nil {
 		return err
 	}
-	if e.observed.condition == nil && e.reported == nil && want.Reason == ReasonSyncing { // never paused
+	want := r.wanted(e, &own, &e.observed, required)
+	if e.observed.condition == nil && e.reported == nil && own.reason == ReasonSyncing { // never paused
 		if wait := e.refused.remaining(); wait > 0 {
 			r.queue.AddAfter(e.clusterID, wait)
 		} else {
 			r.table.update(e, r.table.acceptLocked)
 		}
 		return nil
+	}
+	if want.condition.Reason == ReasonDraining { // a party may not report in time
+		if wait := reportTimeout - e.age(&own); wait > 0 {
+			r.queue.AddAfter(e.clusterID, wait)
+		}
 	}
 	if e.observed.equals(&want) {
 		r.table.update(e, func(now *entry) {
@@ -98,11 +105,11 @@ func (r *Reporter) reconcileEntry(ctx context.Context, gate *syncgate.Gate, s *s
 		})
 		return nil
 	}
-	if wait := e.refused.delay(&want); wait > 0 {
+	if wait := max(e.refused.delay(&want), r.turnIn(e, &own, &want.condition, required)); wait > 0 {
 		r.queue.AddAfter(e.clusterID, wait)
 		return nil
 	}
-	err = r.write(ctx, gate, e, want)
+	err = r.write(ctx, gate, e, &own, &want, required)
 	var refused *refusal
 	if ctx.Err() == nil && errors.As(err, &refused) {
 		r.refuse(e, &want, refused.kind, err)
@@ -110,6 +117,16 @@ func (r *Reporter) reconcileEntry(ctx context.Context, gate *syncgate.Gate, s *s
 		return nil
 	}
 	return err
+}
+
+// wanted returns the conditions that an entry should have, without their times, if the
+// object has the conditions o now.
+func (r *Reporter) wanted(e *entry, own *partyStatus, o *observed, required []string) wanted {
+	w := wanted{condition: r.whole(e, own, o, required), party: r.opts.Party}
+	if r.opts.Party != "" {
+		w.own = own.condition(r.opts.Party)
+	}
+	return w
 }
 
 // gate returns the gate of a cluster, nil if there is none yet.

@@ -16,9 +16,12 @@ const (
 )
 
 // pace returns how long after the last write the next one may come.
-func (e *entry) pace(want *metav1.Condition) time.Duration {
-	pace := minPace
-	if equal(e.reported, want) {
+func (e *entry) pace(want *wanted) time.Duration {
+	pace, again := minPace, equal(e.reported, &want.condition)
+	if !again && e.observed.isTrue() && want.condition.Status != metav1.ConditionTrue {
+		return 0 // what is there is wrong
+	}
+	if again {
 		for i := 0; i < e.repairs && pace < maxPace; i++ {
 			pace *= 2
 		}
@@ -69,12 +72,12 @@ func classify(attempt string, err error) error {
 type refused struct {
 	kind refusalKind
 	at   time.Time
-	want metav1.Condition
+	want wanted
 }
 
 // delay returns for how long not to try to write a condition.
-func (r *refused) delay(want *metav1.Condition) time.Duration {
-	if r != nil && differs(want, &r.want) {
+func (r *refused) delay(want *wanted) time.Duration {
+	if r != nil && want.differs(&r.want) {
 		return retryChanged - time.Since(r.at)
 	}
 	return r.remaining()
@@ -92,7 +95,7 @@ func (r *refused) remaining() time.Duration {
 // refuse notes a refusal. It logs the first one of a kind, and not the ones that follow
 // while it lasts. A malformed object is logged in any case, since each has to be
 // corrected by itself.
-func (r *Reporter) refuse(e *entry, want *metav1.Condition, kind refusalKind, err error) {
+func (r *Reporter) refuse(e *entry, want *wanted, kind refusalKind, err error) {
 	first := false
 	r.table.update(e, func(now *entry) {
 		again := now.refused != nil && now.refused.kind == kind

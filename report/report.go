@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -29,6 +31,9 @@ const (
 	ReasonPaused   = "Paused"   // True: the pause is in effect.
 	ReasonDraining = "Draining" // False: operations are still in flight.
 	ReasonSyncing  = "Syncing"  // False: nothing holds the cluster.
+
+	ReasonNotHeard     = "NotHeard"     // Unknown: a party has not reported for 30 seconds.
+	ReasonNotSupported = "NotSupported" // Unknown: the agent runs, but does not know pauses.
 )
 
 const (
@@ -52,15 +57,20 @@ type Options struct {
 	// called by several goroutines and should not block; client-go's does not.
 	Recorder record.EventRecorder
 
-	// Acknowledge returns whether to report a gate. Nil: all gates are reported.
-	// Only the side that deploys to a cluster knows when its last write has ended,
-	// so agent and hub must not both acknowledge it. The condition of a gate that is
-	// not reported is left as it is.
+	// Party is the name of this program among those that may write to the clusters:
+	// PartyAgent, PartyHub, or a name of your own. It is part of the type of a
+	// condition. Empty: no other program writes to them, so this one acknowledges alone.
+	Party string
+
+	// Parties returns which parties must have drained before a pause is acknowledged. If
+	// Party is not among them, the gate is not reported: its conditions are left as they
+	// are. Nil: the agent, the hub, and Party, in every sync mode. All programs have to
+	// use the same rule. A party that has reported counts in any case.
 	//
-	// It is called each time there may be something to report. While the gate is
-	// closed, it is also called every 10 seconds, or every minute after it has
-	// returned false. It is called by several goroutines and should not block.
-	Acknowledge func(*syncgate.Gate) bool
+	// It is called each time there may be something to report. While the gate is closed,
+	// it is also called every 10 seconds, or every minute while the gate is not reported.
+	// It is called by several goroutines and should not block.
+	Parties func(syncgate.State) []string
 }
 
 // Reporter keeps the condition SyncPaused of ManagedClusters. All methods may be
@@ -90,6 +100,12 @@ func New(client dynamic.Interface, gates Gates, opts Options) (*Reporter, error)
 	}
 	if api.IsNil(gates) {
 		return nil, errors.New("report: make a reporter: the gates are nil; pass a *syncgate.Hub or a *syncgate.Gate")
+	}
+	switch problems := validation.IsQualifiedName(PartyConditionPrefix + opts.Party); {
+	case opts.Party == "" && opts.Parties != nil:
+		return nil, errors.New("report: make a reporter: Options.Parties is set, but not Party; name the party that this program is")
+	case opts.Party != "" && len(problems) > 0:
+		return nil, fmt.Errorf("report: make a reporter: the party %q can't be part of the type of a condition: %s; use another name", opts.Party, strings.Join(problems, "; "))
 	}
 	return &Reporter{
 		client:     client,

@@ -125,13 +125,13 @@ func TestRunEndsWhileRequestsFail(t *testing.T) {
 func TestRunWaitsForItsWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var began, ended atomic.Bool
-		f := newFixture(t, tu.NewAPIServer(child()), report.Options{Acknowledge: func(*syncgate.Gate) bool {
+		f := newFixture(t, tu.NewAPIServer(child()), reportsIf(func(syncgate.State) bool {
 			if began.Swap(true) {
 				time.Sleep(500 * time.Millisecond)
 				ended.Store(true)
 			}
 			return true
-		}})
+		}))
 		defer f.server.Close()
 		f.server.Update(tu.With(child(), tu.Paused(true)))
 		f.pass(100 * time.Millisecond)

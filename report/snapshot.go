@@ -6,15 +6,14 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// maxMessage bounds a message in bytes. A CRD may refuse more than 32 KiB, and the
-// holds of a ManagedCluster can be longer.
-const maxMessage = 4096
+// maxText bounds in bytes what a message says of holders and problems. A CRD may refuse
+// a message of more than 32 KiB, and the holds of a ManagedCluster can be longer.
+const maxText = 4000
 
 // snapshot is a gate at one moment.
 type snapshot struct {
@@ -90,35 +89,34 @@ func (s *snapshot) unreadable() bool {
 	return s.state.Reason == syncgate.ReasonMalformed || s.state.Reason == syncgate.ReasonFieldNotVisible
 }
 
-// conditionOf returns the condition that an entry should have, without the time. The
-// snapshot has to be decided. The error says that the gate has not read the object yet.
-func (s *snapshot) conditionOf(e *entry) (metav1.Condition, error) {
+// statusOf returns what to report of an entry. The snapshot has to be decided. The error
+// says that the gate has not read the object yet.
+func (s *snapshot) statusOf(e *entry) (partyStatus, error) {
 	object, ok := s.objects[e.key]
 	if !ok || object.UID != e.uid || object.Generation < e.generation {
-		return metav1.Condition{}, errGateBehind
+		return partyStatus{}, errGateBehind
 	}
-	return s.condition(object), nil
-}
-
-func (s *snapshot) condition(o syncgate.Object) metav1.Condition {
-	c := metav1.Condition{Type: ConditionType, Status: metav1.ConditionFalse, ObservedGeneration: o.Generation}
+	p := partyStatus{generation: object.Generation, details: details{Holds: fingerprint(e.holds)}}
 	switch {
 	case s.state.Phase == syncgate.Open:
-		c.Reason, c.Message = ReasonSyncing, "nothing holds the cluster"
+		p.reason, p.Text = ReasonSyncing, "nothing holds the cluster"
 	case s.unreadable():
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, s.state.Reason, s.state.Message
+		p.reason, p.Text = s.state.Reason, s.state.Message
 	case s.inFlight > 0:
-		c.Reason = ReasonDraining
-		c.Message = fmt.Sprintf("%s; operations still in flight: %d", s.holders(o), s.inFlight)
+		p.reason, p.Text, p.InFlight = ReasonDraining, s.holders(object), s.inFlight
 	default:
-		c.Status, c.Reason = metav1.ConditionTrue, ReasonPaused
-		c.Message = s.holders(o) + "; nothing is in flight"
+		p.reason, p.Text = ReasonDrained, s.holders(object)
 	}
-	if len(c.Message) > maxMessage {
-		const ellipsis = "..."
-		c.Message = strings.ToValidUTF8(c.Message[:maxMessage-len(ellipsis)], "") + ellipsis
+	p.Text = cut(p.Text)
+	return p, nil
+}
+
+func cut(text string) string {
+	const ellipsis = "..."
+	if len(text) <= maxText {
+		return text
 	}
-	return c
+	return strings.ToValidUTF8(text[:maxText-len(ellipsis)], "") + ellipsis
 }
 
 func (s *snapshot) holders(o syncgate.Object) string {

@@ -30,8 +30,13 @@ type entry struct {
 	holds      []syncgate.Hold // by annotations; immutable
 	deployer   deployer
 	observed   observed
+	heartbeat  string    // of the agent, as it is in the status
 	event      uint64    // the last one; differs after each
 	recheckAt  time.Time // when the cluster has to be reconciled once more
+
+	// In the time of this process, so that no clock of another matters.
+	changedAt   time.Time // when the parties had to report again
+	heartbeatAt time.Time // when another heartbeat was first observed; zero: never
 
 	reported  *metav1.Condition // what was last written or found right; nil: nothing
 	writtenAt time.Time         // the last write
@@ -39,7 +44,7 @@ type entry struct {
 	refused   *refused          // the last attempt; nil: it was not refused
 }
 
-// deployer is what decides who deploys to a cluster, and so who acknowledges.
+// deployer is what decides who deploys to a cluster, and so which parties there may be.
 type deployer struct {
 	syncMode            string
 	appPusher, reported bool
@@ -70,12 +75,21 @@ func (t *table) put(e *entry) change {
 	e.event = t.events
 	if known := t.entries[e.key]; known != nil && known.uid == e.uid && known.clusterID == e.clusterID {
 		c := change{holds: !slices.Equal(known.holds, e.holds), deployer: known.deployer != e.deployer}
-		c.content = c.holds || known.generation != e.generation || !known.observed.same(e.observed)
+		again := known.generation != e.generation
+		c.content = c.holds || again || !known.observed.same(&e.observed)
+		now := time.Now()
+		if c.holds || again || e.observed.lacksReportOf(&known.observed) {
+			known.changedAt = now
+		}
+		if known.heartbeat != e.heartbeat {
+			known.heartbeat, known.heartbeatAt = e.heartbeat, now
+		}
 		known.generation, known.observed = e.generation, e.observed
 		known.holds, known.deployer, known.event = e.holds, e.deployer, e.event
 		return c
 	}
 	t.dropLocked(e.key)
+	e.changedAt = time.Now()
 	if t.clusters[e.clusterID] == nil {
 		t.clusters[e.clusterID] = map[types.NamespacedName]*entry{}
 	}

@@ -15,58 +15,70 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
-// write writes a condition to the server when its turn has come. Else it queues the
+// write writes the conditions to the server when their turn has come. Else it queues the
 // cluster for that moment.
-func (r *Reporter) write(ctx context.Context, gate *syncgate.Gate, e *entry, want metav1.Condition) error {
-	pace, elapsed := e.pace(&want), time.Since(e.writtenAt)
+func (r *Reporter) write(ctx context.Context, gate *syncgate.Gate, e *entry, own *partyStatus, want *wanted, required []string) error {
+	pace, elapsed := e.pace(want), time.Since(e.writtenAt)
 	if elapsed < pace {
 		r.queue.AddAfter(e.clusterID, pace-elapsed)
 		return nil
 	}
 	resource := r.client.Resource(informer.Resource).Namespace(e.key.Namespace)
-	live, err := readLive(ctx, resource, e, &want)
+	live, err := readLive(ctx, resource, e, own)
 	if live == nil {
 		return err
 	}
 	// The request may have waited for long. An edit from here on makes the write a
 	// conflict.
-	if want, err = r.recheck(gate, e, want); err != nil {
+	resumes := gate.Stats().Resumes
+	if *own, err = r.recheck(gate, e, own); err != nil {
 		return err
 	}
+	// Other parties may have reported more than the informer has delivered.
 	current := observedIn(live.Object)
-	if current.equals(&want) {
-		r.table.update(e, func(now *entry) { r.foundLocked(now, e, current) })
+	*want = r.wanted(e, own, &current, required)
+	if current.equals(want) {
+		r.table.update(e, func(now *entry) { r.foundLocked(now, e, &current) })
 		return nil
 	}
-	setTransitionTime(&want, e.reported, current.condition)
-	kept, err := updateStatus(ctx, resource, live, &want)
-	if err != nil || kept.condition == nil {
+	setTransitionTime(&want.condition, e.reported, current.condition)
+	if want.own != nil {
+		setTransitionTime(want.own, current.parties[want.party])
+	}
+	if want.condition.Status == metav1.ConditionTrue {
+		var cancel func()
+		ctx, cancel = whileClosed(ctx, gate)
+		defer cancel()
+	}
+	kept, err := updateStatus(ctx, resource, live, want)
+	if err != nil || kept == nil {
 		return err
 	}
-	restored := equal(e.reported, &want)
-	r.table.update(e, func(now *entry) {
-		r.foundLocked(now, e, kept)
-		now.writtenAt = time.Now()
-		switch {
-		case !restored:
-			now.repairs = 0
-		case elapsed < 2*pace:
-			now.repairs++
-		default:
-			now.repairs = 1
-		}
-	})
-	old := e.reported
-	if old == nil {
-		old = current.condition
+	r.wrote(e, want, &current, kept, elapsed < 2*pace)
+	if gate.Stats().Resumes != resumes {
+		return errGateChanged // what was written may be wrong already
 	}
-	r.published(e, old, &want, restored)
 	return nil
+}
+
+// whileClosed returns a context that ends when the gate opens. A request that waits for
+// the rate limit of the client is not sent then. The ManagedCluster that is written may
+// be another one than the one that has opened the gate, so the server would take it.
+func whileClosed(ctx context.Context, gate *syncgate.Gate) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if gate.WaitOpen(ctx) == nil {
+			cancel()
+		}
+	}()
+	return ctx, func() { cancel(); <-ended }
 }
 
 // readLive returns the object that the server has. It returns nil and no error when the
 // object is gone or another one has its name: an event about that is on its way.
-func readLive(ctx context.Context, resource dynamic.ResourceInterface, e *entry, want *metav1.Condition) (*unstructured.Unstructured, error) {
+func readLive(ctx context.Context, resource dynamic.ResourceInterface, e *entry, own *partyStatus) (*unstructured.Unstructured, error) {
 	live, err := resource.Get(ctx, e.key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -75,45 +87,52 @@ func readLive(ctx context.Context, resource dynamic.ResourceInterface, e *entry,
 		return nil, classify("read", err)
 	case live.GetUID() != e.uid:
 		return nil, nil
-	case live.GetGeneration() > want.ObservedGeneration, !slices.Equal(holdsOf(live.Object), e.holds):
+	case live.GetGeneration() > own.generation, !slices.Equal(holdsOf(live.Object), e.holds):
 		return nil, errGateBehind // a True might be wrong already
 	}
 	return live, nil
 }
 
-// recheck takes a new snapshot of the gate and returns the condition that is wanted now.
-// It returns an error when this is another one. A new message is not: the number in
-// flight changes all the time.
-func (r *Reporter) recheck(gate *syncgate.Gate, e *entry, old metav1.Condition) (metav1.Condition, error) {
+// recheck takes a new snapshot of the gate and returns what to report now. It returns an
+// error when this is something else. Another number in flight is not: it changes all the
+// time.
+func (r *Reporter) recheck(gate *syncgate.Gate, e *entry, old *partyStatus) (partyStatus, error) {
 	s := snapshotOf(gate)
 	if !s.decided() || !s.covers(r.table.entriesOf(e.clusterID)) {
-		return old, errGateChanged
+		return *old, errGateChanged
 	}
-	want, err := s.conditionOf(e)
-	if err == nil && (want.Status != old.Status || want.Reason != old.Reason || want.ObservedGeneration != old.ObservedGeneration) {
+	own, err := s.statusOf(e)
+	if err == nil && (own.reason != old.reason || own.generation != old.generation) {
 		err = errGateChanged
 	}
-	return want, err
+	return own, err
 }
 
-// updateStatus writes a condition into the status of an object and returns what the
-// server has kept: no condition and no error when the object is gone.
-func updateStatus(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured, want *metav1.Condition) (observed, error) {
-	if err := setCondition(live.Object, want); err != nil {
-		return observed{}, &refusal{malformed, err}
+// updateStatus writes conditions into the status of an object and returns what the server
+// has kept: nil and no error when the object is gone.
+func updateStatus(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured, want *wanted) (*observed, error) {
+	err := setCondition(live.Object, &want.condition)
+	if err == nil && want.own != nil {
+		err = setCondition(live.Object, want.own)
+	}
+	if err == nil && want.own != nil && want.own.Reason == ReasonSyncing {
+		err = withdraw(live.Object, want.party)
+	}
+	if err != nil {
+		return nil, &refusal{malformed, err}
 	}
 	written, err := resource.UpdateStatus(ctx, live, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return observed{}, explainNotFound(ctx, resource, live.GetName())
+		return nil, explainNotFound(ctx, resource, live.GetName())
 	case err != nil:
-		return observed{}, classify("update the status", err)
+		return nil, classify("update the status", err)
 	}
 	kept := observedIn(written.Object)
 	if !kept.equals(want) {
-		return observed{}, &refusal{notKept, errors.New("the server has accepted the condition but not kept it: the CRD has no status.conditions, or not all of their fields; add them")}
+		return nil, &refusal{notKept, errors.New("the server has accepted the condition but not kept it: the CRD has no status.conditions, or not all of their fields; add them")}
 	}
-	return kept, nil
+	return &kept, nil
 }
 
 // explainNotFound returns why there was no status to update. The server answers the same
@@ -129,27 +148,51 @@ func explainNotFound(ctx context.Context, resource dynamic.ResourceInterface, na
 	return &refusal{notKept, errors.New("the ManagedCluster exists, but its status does not: the CRD has no status subresource; add it")}
 }
 
-// foundLocked notes the condition that a request has shown. before is the entry as it
+// foundLocked notes the conditions that a request has shown. before is the entry as it
 // was when the request was made. What was observed since then may be newer.
-func (r *Reporter) foundLocked(now, before *entry, found observed) {
+func (r *Reporter) foundLocked(now, before *entry, found *observed) {
 	now.reported = found.condition
 	r.table.acceptLocked(now)
 	if now.event == before.event {
-		now.observed = found
-	} else if !now.observed.equals(found.condition) {
+		now.observed = *found
+	} else if !now.observed.same(found) {
 		r.queue.AddAfter(now.clusterID, recheckDelay)
 	}
 }
 
-// published logs a write, and records the Event for it if there is one.
-func (r *Reporter) published(e *entry, old, c *metav1.Condition, restored bool) {
+// wrote notes a write, logs it, and records the Event for it if there is one. before is
+// what the object had until then. soon: the write before this one was not long ago.
+func (r *Reporter) wrote(e *entry, want *wanted, before, kept *observed, soon bool) {
+	c := &want.condition
+	restored := equal(e.reported, c)
+	r.table.update(e, func(now *entry) {
+		r.foundLocked(now, e, kept)
+		now.writtenAt = time.Now()
+		switch {
+		case !restored:
+			now.repairs = 0
+		case soon:
+			now.repairs++
+		default:
+			now.repairs = 1
+		}
+	})
+	if want.own != nil && equal(before.condition, c) { // only the condition of the party is new
+		r.log.V(4).Info("Wrote the condition of this party", "managedCluster", e.key, "type", want.own.Type, "status", want.own.Status,
+			"reason", want.own.Reason, "observedGeneration", want.own.ObservedGeneration)
+		return
+	}
+	old := e.reported
+	if old == nil {
+		old = before.condition
+	}
 	level := 4
 	if old == nil || old.Status != c.Status {
 		level = 2
 	}
 	r.log.V(level).Info("Wrote the condition", "managedCluster", e.key, "type", ConditionType, "status", c.Status, "reason", c.Reason,
 		"message", c.Message, "observedGeneration", c.ObservedGeneration, "restored", restored)
-	if eventType, reason, ok := transition(old, c); ok {
+	if eventType, reason, ok := transition(old, c, want.own == nil); ok {
 		recordEvent(r.opts.Recorder, e.key, e.uid, eventType, reason, c.Message)
 	}
 }

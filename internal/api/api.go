@@ -33,6 +33,9 @@ const (
 
 	// ConditionType is the condition that acknowledges a pause.
 	ConditionType = "SyncPaused"
+
+	// PartyPrefix begins the type of each condition in which a party reports.
+	PartyPrefix = "drained.clusters.clusternet.io/"
 )
 
 // ErrRecheck is wrapped by the error of an informer that follows the server and can't recheck
@@ -43,6 +46,11 @@ var ErrRecheck = errors.New("recheck after a watch ended early")
 func IsNil(it any) bool {
 	v := reflect.ValueOf(it)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// Party returns the party whose condition has this type, and whether it is one.
+func Party(conditionType string) (string, bool) {
+	return strings.CutPrefix(conditionType, PartyPrefix)
 }
 
 // HoldOwner returns the owner of the hold that the annotation called name is,
