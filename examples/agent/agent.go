@@ -80,6 +80,10 @@ type Options struct {
 	Listener  net.Listener  // for health and metrics; nil: none
 
 	Recorder record.EventRecorder // of Events in the parent; nil: none
+
+	// Parties are the programs that must have drained before a pause is acknowledged, see
+	// report.Options. It has to be the same for all of them. Nil: the agent and the hub.
+	Parties []string
 }
 
 func (o *Options) validate() error {
@@ -143,9 +147,16 @@ func (a *agent) lead(ctx context.Context) error {
 	a.gate.Store(gate)
 	defer a.gate.Store(nil)
 
+	reporter, err := report.New(a.parent, gate, report.Options{
+		Recorder: a.Recorder, Party: report.PartyAgent, Parties: command.Parties(a.Parties),
+	})
+	if err != nil {
+		return err
+	}
 	all, ctx := errgroup.WithContext(ctx)
 	parts := []func(context.Context) error{
 		gate.Run,
+		reporter.Run, // also where the hub deploys: it can't know that nothing is in flight here
 		func(ctx context.Context) error { return a.heartbeat(ctx, gate) },
 		func(ctx context.Context) error {
 			return gate.WatchMode(ctx, a.SyncMode, a.AppPusher, report.ModeEvents(a.Recorder, gate))
@@ -164,13 +175,8 @@ func (a *agent) lead(ctx context.Context) error {
 	return all.Wait()
 }
 
-// deployer returns what runs where the agent deploys. The side that deploys is the one
-// to acknowledge pauses: only it knows when its last write has ended.
+// deployer returns what runs where the agent deploys.
 func (a *agent) deployer(gate *syncgate.Gate) ([]func(context.Context) error, error) {
-	reporter, err := report.New(a.parent, gate, report.Options{Recorder: a.Recorder})
-	if err != nil {
-		return nil, err
-	}
 	descriptions := deploy.NewInformer(a.parent, a.Namespace, a.ClusterID)
 	deployer := deploy.New(deploy.Options{
 		Parent: a.parent, Descriptions: descriptions, Namespace: a.Namespace, Gate: gate,
@@ -180,7 +186,6 @@ func (a *agent) deployer(gate *syncgate.Gate) ([]func(context.Context) error, er
 		return nil, fmt.Errorf("following the Descriptions: %w", err)
 	}
 	return []func(context.Context) error{
-		reporter.Run,
 		func(ctx context.Context) error { descriptions.RunWithContext(ctx); return nil },
 		deployer.Run,
 	}, nil

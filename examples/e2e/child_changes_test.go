@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
+	"github.com/clusternet/syncgate/report"
 	"github.com/clusternet/syncgate/syncgate"
 )
 
@@ -25,7 +26,7 @@ func pushWith(f *fleettest.Fleet, config func(*fleettest.Child) *rest.Config) {
 	runHub(f, "hub", "", func(_ string, id types.UID) (*rest.Config, error) {
 		i := slices.IndexFunc(f.Children, func(c *fleettest.Child) bool { return c.ID == id })
 		return config(f.Children[i]), nil
-	})
+	}, report.PartyHub)
 }
 
 // What changes around a hub while nobody edits a Description.

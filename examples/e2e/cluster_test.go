@@ -18,6 +18,7 @@ import (
 	"github.com/clusternet/syncgate/examples/agent"
 	"github.com/clusternet/syncgate/examples/internal/command"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
+	"github.com/clusternet/syncgate/report"
 	"github.com/clusternet/syncgate/syncgate"
 )
 
@@ -146,8 +147,9 @@ func (c *cluster) awaitApps(when, image string, descriptions ...string) {
 	c.AwaitImages(when, want)
 }
 
-// runAgent runs an agent of the cluster.
-func (c *cluster) runAgent(ctx context.Context, f *fleettest.Fleet, mode syncgate.Mode, appPusher bool) error {
+// runAgent runs an agent of the cluster. Without parties, it waits for the hub to
+// acknowledge a pause, too.
+func (c *cluster) runAgent(ctx context.Context, f *fleettest.Fleet, mode syncgate.Mode, appPusher bool, parties ...string) error {
 	parent := fleettest.As("agent", f.Parent.Config())
 	recorder, err := command.Recorder(ctx, parent, "agent")
 	if err != nil {
@@ -155,36 +157,40 @@ func (c *cluster) runAgent(ctx context.Context, f *fleettest.Fleet, mode syncgat
 	}
 	return agent.Run(ctx, agent.Options{
 		Parent: parent, Recorder: recorder, Child: c.byAgent.config(c.Config(), "agent"),
-		Namespace: c.Namespace, ClusterID: c.ID, SyncMode: mode, AppPusher: appPusher,
+		Namespace: c.Namespace, ClusterID: c.ID, SyncMode: mode, AppPusher: appPusher, Parties: parties,
 	})
 }
 
-// pull runs an agent of the cluster that deploys.
+// pull runs an agent of the cluster that deploys, and no hub.
 func (c *cluster) pull(f *fleettest.Fleet) (stop func()) {
-	return fleettest.Run(f, func(ctx context.Context) error { return c.runAgent(ctx, f, syncgate.Pull, false) })
+	return fleettest.Run(f, func(ctx context.Context) error { return c.runAgent(ctx, f, syncgate.Pull, false, report.PartyAgent) })
 }
 
-// push runs a hub of these clusters.
+// push runs a hub of these clusters, which acknowledges pauses alone.
 func push(f *fleettest.Fleet, clusters ...*cluster) (stop func()) {
-	return runHub(f, "hub", "", func(_ string, id types.UID) (*rest.Config, error) {
+	return runHub(f, "hub", "", childAmong(clusters), report.PartyHub)
+}
+
+func childAmong(clusters []*cluster) func(string, types.UID) (*rest.Config, error) {
+	return func(_ string, id types.UID) (*rest.Config, error) {
 		for _, c := range clusters {
 			if c.ID == id {
 				return c.byHub.config(c.Config(), "hub"), nil
 			}
 		}
 		return nil, fmt.Errorf("there is no cluster %s", id)
-	})
+	}
 }
 
 var markers atomic.Int64
 
 // awaitHubObserved waits until the hub has observed all earlier changes of ManagedClusters.
-// It observes them in order, so a new ManagedCluster comes last, whose pause it acknowledges.
+// It observes them in order, so a new ManagedCluster comes last, for which it reports.
 func awaitHubObserved(f *fleettest.Fleet) {
 	f.Helper()
 	marker := clusterOn(f, f.Children[0], 9000+int(markers.Add(1)))
 	marker.RegisterPaused(syncgate.Push)
 	marker.ReportAppPusher(true)
-	marker.AwaitPaused()
+	marker.AwaitReport(report.PartyHub)
 	marker.Unregister()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/clusternet/syncgate/examples/agent"
 	"github.com/clusternet/syncgate/examples/hub"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
+	"github.com/clusternet/syncgate/report"
 	"github.com/clusternet/syncgate/syncgate"
 )
 
@@ -21,6 +22,18 @@ type deployer struct {
 	mode   syncgate.Mode // spec.syncMode, and that of the agents
 	pushes bool          // the hub does it
 	agents bool          // agents run, as they always should
+}
+
+// parties are the programs that run.
+func (d deployer) parties() []string {
+	var names []string
+	if d.agents {
+		names = append(names, report.PartyAgent)
+	}
+	if d.pushes {
+		names = append(names, report.PartyHub)
+	}
+	return names
 }
 
 var (
@@ -53,17 +66,17 @@ func eachDeployer(t *testing.T, some []deployer, n int, test func(*testing.T, *f
 func (d deployer) run(f *fleettest.Fleet, name, leases string) (stop func()) {
 	f.Helper()
 	if d.pushes {
-		return runHub(f, name, leases, childOf(f, name))
+		return runHub(f, name, leases, childOf(f, name), d.parties()...)
 	}
 	return d.runAgents(f, name, leases)
 }
 
-func runHub(f *fleettest.Fleet, name, leases string, child func(string, types.UID) (*rest.Config, error)) (stop func()) {
+func runHub(f *fleettest.Fleet, name, leases string, child func(string, types.UID) (*rest.Config, error), parties ...string) (stop func()) {
 	f.Helper()
 	return fleettest.Run(f, func(ctx context.Context) error {
 		return hub.Run(ctx, hub.Options{
 			Parent: fleettest.As(name, f.Parent.Config()), Child: child,
-			LeaseNamespace: leases, LeaseDuration: fleettest.Lease,
+			LeaseNamespace: leases, LeaseDuration: fleettest.Lease, Parties: parties,
 		})
 	})
 }
@@ -89,7 +102,7 @@ func (d deployer) runAgents(f *fleettest.Fleet, name, leases string) (stop func(
 				Parent: fleettest.As(name, f.Parent.Config()), Child: fleettest.As(name, c.Config()),
 				Namespace: c.Namespace, ClusterID: c.ID, SyncMode: d.mode, AppPusher: d.pushes,
 				LeaseNamespace: leases, LeaseDuration: fleettest.Lease,
-				Heartbeat: 200 * time.Millisecond,
+				Heartbeat: 200 * time.Millisecond, Parties: d.parties(),
 			})
 		}))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/clusternet/syncgate/examples/internal/deploy"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
+	"github.com/clusternet/syncgate/report"
 	"github.com/clusternet/syncgate/syncgate"
 )
 
@@ -30,7 +31,7 @@ func TestForeignLabel(t *testing.T) {
 		defer mu.Unlock()
 		clusters = append(clusters, namespace+"/"+string(id))
 		return byID(namespace, id)
-	})
+	}, report.PartyHub)
 	for _, c := range f.Children {
 		c.ReportAppPusher(true)
 		c.Describe("web", fleettest.App("front", "1"))

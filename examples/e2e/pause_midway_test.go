@@ -53,7 +53,7 @@ func TestPauseInTheMiddle(t *testing.T) {
 			t.Run(test.name, func(t *testing.T) {
 				f := f.In(t, f.Children[i])
 				d.run(f, "one", "")
-				test.run(t, f.Children[0])
+				test.run(t, f.Children[0], d.parties()[0])
 			})
 		}
 	})
@@ -73,7 +73,7 @@ func (m midway) describe(c *fleettest.Child) (names []string) {
 	return names
 }
 
-func (m midway) run(t *testing.T, c *fleettest.Child) {
+func (m midway) run(t *testing.T, c *fleettest.Child, party string) {
 	var names, all []string
 	for i := range appsMidway {
 		all = append(all, fmt.Sprintf("%s app-%02d", m.method, i))
@@ -96,7 +96,7 @@ func (m midway) run(t *testing.T, c *fleettest.Child) {
 		return fmt.Sprintf("%d writes are held up; want %d", waiting(), m.inFlight)
 	})
 	c.Pause()
-	c.AwaitCondition(fmt.Sprintf("False Draining: held by spec.syncPaused; operations still in flight: %d", m.inFlight))
+	c.AwaitCondition(fmt.Sprintf("False Draining: held by spec.syncPaused; waiting for the parties: %s has %d in flight", party, m.inFlight))
 	release()
 	c.AwaitCondition(acknowledged)
 	alone := leave(c)

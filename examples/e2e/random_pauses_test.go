@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusternet/syncgate/examples/agent"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
+	"github.com/clusternet/syncgate/report"
 	"github.com/clusternet/syncgate/syncgate"
 )
 
@@ -37,8 +38,8 @@ func TestRandomPauses(t *testing.T) {
 	f := fleettest.New(t, 2, syncgate.Pull)
 	byAgent, byHub := newRandomChild(f.Children[0], "agent"), newRandomChild(f.Children[1], "hub")
 	byHub.Patch(`{"spec":{"syncMode":"Push"}}`)
-	byAgent.start = func() func() { return byAgent.runAgent(f, "agent", syncgate.Pull, false) }
-	byHub.start = func() func() { return runHub(f, "hub", "", childOf(f, "hub")) }
+	byAgent.start = func() func() { return byAgent.runAgent(f, "agent", syncgate.Pull, false, report.PartyAgent) }
+	byHub.start = func() func() { return runHub(f, "hub", "", childOf(f, "hub"), report.PartyHub) }
 	byHub.runAgent(f, "agent-of-hub", syncgate.Push, true)
 
 	children := []*randomChild{byAgent, byHub}
@@ -59,11 +60,11 @@ func TestRandomPauses(t *testing.T) {
 	}
 }
 
-func (c *randomChild) runAgent(f *fleettest.Fleet, name string, mode syncgate.Mode, appPusher bool) (stop func()) {
+func (c *randomChild) runAgent(f *fleettest.Fleet, name string, mode syncgate.Mode, appPusher bool, parties ...string) (stop func()) {
 	return fleettest.Run(f, func(ctx context.Context) error {
 		return agent.Run(ctx, agent.Options{
 			Parent: fleettest.As(name, f.Parent.Config()), Child: fleettest.As(name, c.Config()),
-			Namespace: c.Namespace, ClusterID: c.ID, SyncMode: mode, AppPusher: appPusher,
+			Namespace: c.Namespace, ClusterID: c.ID, SyncMode: mode, AppPusher: appPusher, Parties: parties,
 			Heartbeat: 50 * time.Millisecond, // which must not matter
 		})
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -92,28 +91,6 @@ func (c flips) backAndForth(t *testing.T, f *fleettest.Fleet) {
 	c.unreported.ReportAppPusher(true)
 	for _, c := range clusters {
 		c.await("after another flip", "3")
-	}
-}
-
-// The hub comes to deploy to a cluster that is paused: it acknowledges the pause, which it
-// did not do before.
-func testFlipsWhilePaused(t *testing.T, f *fleettest.Fleet) {
-	flipped, reported := clusterOn(t, f.Children[0], 150), clusterOn(t, f.Children[0], 151)
-	flipped.Register(syncgate.Pull)
-	flipped.ReportAppPusher(true)
-	reported.Register(syncgate.Push)
-	for _, c := range []*cluster{flipped, reported} {
-		c.Pause()
-		c.edit("1")
-	}
-	push(f, flipped, reported)
-	awaitHubObserved(f)
-	began := time.Now()
-	flipped.Patch(`{"spec":{"syncMode":"Dual"}}`)
-	reported.ReportAppPusher(true)
-	for _, c := range []*cluster{flipped, reported} {
-		c.AwaitPaused()
-		t.Logf("%s: acknowledged %v after the flip", c.Name, time.Since(began).Round(time.Millisecond))
 	}
 }
 

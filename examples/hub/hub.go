@@ -81,6 +81,10 @@ type Options struct {
 
 	Listener net.Listener         // for health and metrics; nil: none
 	Recorder record.EventRecorder // of Events in the parent; nil: none
+
+	// Parties are the programs that must have drained before a pause is acknowledged, see
+	// report.Options. It has to be the same for all of them. Nil: the agent and the hub.
+	Parties []string
 }
 
 // ChildrenIn returns an Options.Child that reads DIR/NAMESPACE/CLUSTERID.kubeconfig.
@@ -180,11 +184,7 @@ func (p *process) reporter(hub *syncgate.Hub) (*report.Reporter, error) {
 		return nil, fmt.Errorf("making a client of the parent cluster: %w", err)
 	}
 	return report.New(client, hub, report.Options{
-		Recorder: p.Recorder,
-		Acknowledge: func(g *syncgate.Gate) bool { // the side that deploys does
-			s := g.State()
-			return s.AppPusher != nil && syncgate.HubDeploys(s.SyncMode, *s.AppPusher)
-		},
+		Recorder: p.Recorder, Party: report.PartyHub, Parties: command.Parties(p.Parties),
 	})
 }
 

@@ -27,7 +27,7 @@ func TestFleet(t *testing.T) {
 		level := "api:" + act.is + ", db:v1, web:" + act.is
 		steps = append(steps,
 			"patched spec.syncPaused=true on "+act.paused+", to which "+act.deployer+" deploys\n",
-			"acknowledged after ", `: SyncPaused=True, "held by spec.syncPaused; nothing is in flight"`,
+			"acknowledged after ", `: SyncPaused=True, "held by spec.syncPaused; drained: agent, hub"`,
 			"editing the application for all: api:"+act.is+", web:"+act.is+"\n",
 			name+" does not have it yet: its Description says Pending after ", "ms\n", `"kept back when it was due: ManagedCluster `+act.paused+` is held by spec.syncPaused"`,
 			"somebody changes an app on "+name+" itself: db:hotfix\n",

@@ -26,6 +26,7 @@ func main() {
 		flags.StringVar(&o.LeaseNamespace, "lease-namespace", "", "the `namespace` in the child where agents compete for a Lease; empty: there is only this one")
 		flags.DurationVar(&o.LeaseDuration, "lease-duration", 0, "how long one that does not renew the Lease keeps it; 0: 15s")
 		flags.DurationVar(&o.Heartbeat, "heartbeat", 0, "how often to report to the parent; 0: 3m")
+		parties := command.PartiesFlag(flags)
 		return func(ctx context.Context, listener net.Listener) (err error) {
 			if o.Parent, err = command.ClientConfig(*parent, "pass a kubeconfig by -parent-kubeconfig"); err != nil {
 				return err
@@ -36,7 +37,7 @@ func main() {
 			if o.Recorder, err = command.Recorder(ctx, o.Parent, "syncgate-agent"); err != nil {
 				return err
 			}
-			o.Listener = listener
+			o.Listener, o.Parties = listener, parties()
 			return agent.Run(ctx, o)
 		}
 	})

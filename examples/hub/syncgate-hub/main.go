@@ -20,6 +20,7 @@ func main() {
 		children := flags.String("children", ".", "`directory` of the children's kubeconfigs: NAMESPACE/CLUSTERID.kubeconfig for a ManagedCluster in NAMESPACE")
 		flags.StringVar(&o.LeaseNamespace, "lease-namespace", "", "the `namespace` in the parent where hubs compete for a Lease; empty: there is only this one")
 		flags.DurationVar(&o.LeaseDuration, "lease-duration", 0, "how long one that does not renew the Lease keeps it; 0: 15s")
+		parties := command.PartiesFlag(flags)
 		return func(ctx context.Context, listener net.Listener) (err error) {
 			if o.Parent, err = command.ClientConfig(*parent, "pass a kubeconfig by -parent-kubeconfig"); err != nil {
 				return err
@@ -27,7 +28,7 @@ func main() {
 			if o.Recorder, err = command.Recorder(ctx, o.Parent, "syncgate-hub"); err != nil {
 				return err
 			}
-			o.Child, o.Listener = hub.ChildrenIn(*children), listener
+			o.Child, o.Listener, o.Parties = hub.ChildrenIn(*children), listener, parties()
 			return hub.Run(ctx, o)
 		}
 	})

@@ -3,6 +3,7 @@ package fleettest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +111,19 @@ func (c *Child) AwaitPaused() {
 		object := c.ManagedCluster()
 		return Acknowledged(object, object.GetGeneration())
 	}, func() string { return fmt.Sprintf("the pause is not acknowledged: %v", c.ManagedCluster().Object) })
+}
+
+// AwaitReport waits until a party has reported that it has drained.
+func (c *Child) AwaitReport(party string) {
+	c.Helper()
+	var conditions []any
+	Eventually(c.TB, Soon, func() bool {
+		conditions, _, _ = unstructured.NestedSlice(c.ManagedCluster().Object, "status", "conditions")
+		return slices.ContainsFunc(conditions, func(each any) bool {
+			condition, _ := each.(map[string]any)
+			return condition["type"] == report.PartyConditionPrefix+party && condition["status"] == "True"
+		})
+	}, func() string { return fmt.Sprintf("the %s has not reported: %v", party, conditions) })
 }
 
 // Unregister deletes the child's ManagedCluster.
