@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"testing"
 	"testing/synctest"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	tu "github.com/clusternet/syncgate/internal/testutil"
 	"github.com/clusternet/syncgate/syncgate"
@@ -118,6 +121,41 @@ func TestCheckpointOfAGateThatOpensAgain(t *testing.T) {
 		}
 		requeued.want(t)
 	})
+}
+
+// Deployers collect the errors of many writes, and clients wrap those of a transport.
+func TestCheckpointInOtherErrors(t *testing.T) {
+	wraps := map[string]func(error) error{
+		"fmt":       func(err error) error { return fmt.Errorf("deploy: %w", err) },
+		"join":      func(err error) error { return errors.Join(errCause, err) },
+		"transport": func(err error) error { return &url.Error{Op: "Post", URL: "https://child", Err: err} },
+		"aggregate": func(err error) error { return utilerrors.NewAggregate([]error{errCause, err}) },
+		"nested aggregate": func(err error) error {
+			return fmt.Errorf("deploy: %w", utilerrors.NewAggregate([]error{errCause, &url.Error{Op: "Post", Err: err}}))
+		},
+	}
+	for name, wrap := range wraps {
+		t.Run(name, func(t *testing.T) {
+			obj := cluster()
+			other := tu.ManagedCluster("other", "child", "other", tu.Paused(true))
+			inBubble(t, syncgate.Options{}, []any{obj, other}, func(t *testing.T, f *fixture) {
+				b := syncgate.NewBacklog(func(string) {})
+				parked, err := b.Do(t.Context(), f.gate, "app", func(ctx context.Context) error {
+					return wrap(f.hub.Gate("other").Checkpoint(ctx))
+				})
+				if parked || !errors.Is(err, syncgate.ErrPaused) {
+					t.Errorf("Do = %v, %v for the refusal of another gate; want false and fn's own error", parked, err)
+				}
+				parked, err = b.Do(t.Context(), f.gate, "app", func(ctx context.Context) error {
+					f.Update(obj, tu.With(obj, tu.Paused(true)))
+					return wrap(f.gate.Checkpoint(ctx))
+				})
+				if !parked || err != nil {
+					t.Errorf("Do = %v, %v; want parked and no error", parked, err)
+				}
+			})
+		})
+	}
 }
 
 func TestCheckpointAtTheEnd(t *testing.T) {

@@ -34,5 +34,14 @@ func (r *refusal) Error() string {
 }
 
 func (r *refusal) Is(target error) bool {
+	if by, ok := target.(refusedBy); ok {
+		return by.admission == r.admission
+	}
 	return target == ErrPaused || target == ErrStopped && r.state.Reason == ReasonStopped
 }
+
+// refusedBy matches, by errors.Is, the refusals of one gate. errors.As does not find a
+// refusal in an Aggregate of apimachinery.
+type refusedBy struct{ admission *admission }
+
+func (refusedBy) Error() string { return "refused" }
