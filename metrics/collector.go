@@ -10,6 +10,7 @@
 //
 //	name                                         type     what
 //	syncgate_cluster_paused                      gauge    1: the gate is closed, 0: it is open
+//	syncgate_cluster_acknowledged                gauge    1: the condition SyncPaused of the current pause is True, so all parties have drained
 //	syncgate_cluster_phase{phase,reason}         gauge    1 for the current phase and reason
 //	syncgate_cluster_pause_age_seconds           gauge    how long a closed gate has had this reason; 0: it is open
 //	syncgate_cluster_operations_in_flight        gauge    admitted operations that have not ended
@@ -28,11 +29,16 @@
 // new series. The series of a cluster that is gone stay until the end of Run, as its
 // gate does.
 //
+// The acknowledgement is read from the ManagedClusters that the informer has, and covers
+// all parties, see package report. The operations in flight and the parked keys are those
+// of this process.
+//
 // # Metrics of all clusters
 //
 //	name                                  type     what
 //	syncgate_clusters{phase}              gauge    clusters by phase
 //	syncgate_clusters_paused              gauge    clusters whose gate is closed
+//	syncgate_clusters_acknowledged        gauge    clusters whose pause is acknowledged, as above
 //	syncgate_clusters_draining            gauge    clusters whose gate is closed, with operations in flight
 //	syncgate_longest_pause_age_seconds    gauge    the highest age of a pause, of clusters in phase Paused; 0: there is none
 //	syncgate_operations_in_flight         gauge    sum over all clusters
@@ -44,7 +50,7 @@
 //
 // # Cost
 //
-// A cluster has nine series. Where that is too much, use [NewTotalsCollector], which
+// A cluster has ten series. Where that is too much, use [NewTotalsCollector], which
 // has the second table only. This measures a scrape of 10,000 clusters:
 //
 //	go test -run '^$' -bench Scrape github.com/clusternet/syncgate/metrics
@@ -57,9 +63,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusternet/syncgate/internal/api"
+	"github.com/clusternet/syncgate/report"
 	"github.com/clusternet/syncgate/syncgate"
 )
 
@@ -78,6 +86,7 @@ var (
 	clusterLabels = []string{"cluster_id", "cluster_namespace", "cluster_name"}
 
 	clusterPaused = ofCluster("paused", "Whether the gate of the cluster is closed: 1, or open: 0.")
+	clusterAcked  = ofCluster("acknowledged", "1 if the condition SyncPaused is True for the current pause, so that all programs that write to the cluster have drained; else 0.")
 	clusterPhase  = ofCluster("phase", "1 for the phase and the reason that the gate of the cluster is in.", "phase", "reason")
 	clusterAge    = ofCluster("pause_age_seconds", "How long the gate of the cluster has been closed for the same reason, as observed by this process; 0 while it is open.")
 	clusterFlight = ofCluster("operations_in_flight", "Admitted operations that have not ended.")
@@ -88,6 +97,7 @@ var (
 
 	allClusters = ofAll("clusters", "Clusters by the phase that their gates are in.", "phase")
 	allPaused   = ofAll("clusters_paused", "Clusters whose gate is closed.")
+	allAcked    = ofAll("clusters_acknowledged", "Clusters whose condition SyncPaused is True for the current pause.")
 	allDraining = ofAll("clusters_draining", "Clusters whose gate is closed while admitted operations have not ended.")
 	longestAge  = ofAll("longest_pause_age_seconds", "The highest age of a pause, of the clusters in phase Paused; 0 while there are none.")
 	allFlight   = ofAll("operations_in_flight", "Admitted operations of all clusters that have not ended.")
@@ -97,8 +107,8 @@ var (
 	allTurns    = ofAll("transitions_total", "How often gates have closed (pause) and opened (resume).", "kind")
 	contact     = ofAll("last_contact_timestamp_seconds", "When the last list, event or bookmark came from the API server.")
 
-	perCluster = []*prometheus.Desc{clusterPaused, clusterPhase, clusterAge, clusterFlight, clusterParked, clusterAdmit, clusterRefuse, clusterTurns}
-	totals     = []*prometheus.Desc{allClusters, allPaused, allDraining, longestAge, allFlight, allParked, allAdmit, allRefuse, allTurns, contact}
+	perCluster = []*prometheus.Desc{clusterPaused, clusterAcked, clusterPhase, clusterAge, clusterFlight, clusterParked, clusterAdmit, clusterRefuse, clusterTurns}
+	totals     = []*prometheus.Desc{allClusters, allPaused, allAcked, allDraining, longestAge, allFlight, allParked, allAdmit, allRefuse, allTurns, contact}
 
 	phases = []syncgate.Phase{syncgate.Unknown, syncgate.Open, syncgate.Paused, syncgate.Gone}
 )
@@ -158,9 +168,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		if state.Paused {
 			age = time.Since(state.Since).Seconds()
 		}
-		all.add(&state, inFlight, &stats, age)
+		acknowledged := state.Phase == syncgate.Paused && c.acknowledged(g)
+		all.add(&state, inFlight, &stats, age, acknowledged)
 		if !c.totals {
-			collect(ch, string(g.ClusterID()), &state, inFlight, &stats, age)
+			collect(ch, string(g.ClusterID()), &state, inFlight, &stats, age, acknowledged)
 		}
 	}
 	all.collect(ch)
@@ -171,11 +182,25 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func collect(ch chan<- prometheus.Metric, clusterID string, state *syncgate.State, inFlight int, stats *syncgate.Stats, age float64) {
+// acknowledged reports whether the pause is acknowledged on all ManagedClusters of a gate.
+func (c *collector) acknowledged(g *syncgate.Gate) bool {
+	objects := g.Objects()
+	for _, o := range objects {
+		stored, _, _ := c.gates.Informer().GetStore().GetByKey(o.String())
+		object, ok := stored.(runtime.Object)
+		if !ok || !report.Acknowledged(object) {
+			return false
+		}
+	}
+	return len(objects) > 0
+}
+
+func collect(ch chan<- prometheus.Metric, clusterID string, state *syncgate.State, inFlight int, stats *syncgate.Stats, age float64, acknowledged bool) {
 	// The ID is what a caller of Hub.Gate gave. If it is not UTF-8, the scrape fails.
 	id := strings.ToValidUTF8(clusterID, "?")
 	labels := []string{id, state.Object.Namespace, state.Object.Name}
 	gauge(ch, clusterPaused, number(state.Paused), labels...)
+	gauge(ch, clusterAcked, number(acknowledged), labels...)
 	gauge(ch, clusterPhase, 1, append(labels[:3:3], state.Phase.String(), state.Reason)...)
 	gauge(ch, clusterAge, age, labels...)
 	gauge(ch, clusterFlight, float64(inFlight), labels...)
@@ -189,16 +214,20 @@ func collect(ch chan<- prometheus.Metric, clusterID string, state *syncgate.Stat
 // sum is what all clusters have together.
 type sum struct {
 	syncgate.Stats
-	phases                     map[syncgate.Phase]int
-	paused, draining, inFlight int
-	longest                    float64
+	phases                  map[syncgate.Phase]int
+	paused, acked, draining int
+	inFlight                int
+	longest                 float64
 }
 
-func (t *sum) add(state *syncgate.State, inFlight int, stats *syncgate.Stats, age float64) {
+func (t *sum) add(state *syncgate.State, inFlight int, stats *syncgate.Stats, age float64, acknowledged bool) {
 	t.phases[state.Phase]++
 	if state.Paused {
 		t.paused++
 		t.draining += min(inFlight, 1)
+	}
+	if acknowledged {
+		t.acked++
 	}
 	if state.Phase == syncgate.Paused {
 		t.longest = max(t.longest, age)
@@ -216,6 +245,7 @@ func (t *sum) collect(ch chan<- prometheus.Metric) {
 		gauge(ch, allClusters, float64(t.phases[phase]), phase.String())
 	}
 	gauge(ch, allPaused, float64(t.paused))
+	gauge(ch, allAcked, float64(t.acked))
 	gauge(ch, allDraining, float64(t.draining))
 	gauge(ch, longestAge, t.longest)
 	gauge(ch, allFlight, float64(t.inFlight))

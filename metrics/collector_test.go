@@ -18,6 +18,7 @@ import (
 
 	tu "github.com/clusternet/syncgate/internal/testutil"
 	"github.com/clusternet/syncgate/metrics"
+	"github.com/clusternet/syncgate/report"
 	"github.com/clusternet/syncgate/syncgate"
 )
 
@@ -78,7 +79,7 @@ func TestCollector(t *testing.T) {
 		hub, source, _ := newHub(t, object("open"), gone, draining)
 		hub.Gate("nobody") // closed for longer than any pause
 		time.Sleep(time.Hour)
-		source.Add(object("held", tu.Held("backup", "nightly")))
+		source.Add(object("held", tu.Held("backup", "nightly"), acknowledged))
 		source.SetContact(time.Unix(1_000_000_000, 500_000_000))
 
 		end := make(chan struct{})
@@ -190,4 +191,12 @@ func TestNilGates(t *testing.T) {
 			}()
 		}
 	}
+}
+
+// acknowledged is the condition that package report writes for the hold of a backup.
+func acknowledged(object map[string]any) {
+	object["status"] = map[string]any{"conditions": []any{map[string]any{
+		"type": report.ConditionType, "status": "True", "observedGeneration": int64(1),
+		"message": "held by backup (nightly); nothing is in flight (holds d2ca3cd10f2a)",
+	}}}
 }

@@ -9,6 +9,9 @@ syncgate_clusters{phase="Gone"} 1
 syncgate_clusters{phase="Open"} 1
 syncgate_clusters{phase="Paused"} 2
 syncgate_clusters{phase="Unknown"} 1
+# HELP syncgate_clusters_acknowledged Clusters whose condition SyncPaused is True for the current pause.
+# TYPE syncgate_clusters_acknowledged gauge
+syncgate_clusters_acknowledged 1
 # HELP syncgate_clusters_draining Clusters whose gate is closed while admitted operations have not ended.
 # TYPE syncgate_clusters_draining gauge
 syncgate_clusters_draining 1
@@ -40,6 +43,13 @@ syncgate_transitions_total{kind="resume"} 1
 `
 
 const perClusterText = `
+# HELP syncgate_cluster_acknowledged 1 if the condition SyncPaused is True for the current pause, so that all programs that write to the cluster have drained; else 0.
+# TYPE syncgate_cluster_acknowledged gauge
+syncgate_cluster_acknowledged{cluster_id="id-draining",cluster_name="draining",cluster_namespace="clusternet-abcde"} 0
+syncgate_cluster_acknowledged{cluster_id="id-gone",cluster_name="gone",cluster_namespace="clusternet-abcde"} 0
+syncgate_cluster_acknowledged{cluster_id="id-held",cluster_name="held",cluster_namespace="clusternet-abcde"} 1
+syncgate_cluster_acknowledged{cluster_id="id-open",cluster_name="open",cluster_namespace="clusternet-abcde"} 0
+syncgate_cluster_acknowledged{cluster_id="nobody",cluster_name="",cluster_namespace=""} 0
 # HELP syncgate_cluster_operations_admitted_total Operations that the gate of the cluster has admitted.
 # TYPE syncgate_cluster_operations_admitted_total counter
 syncgate_cluster_operations_admitted_total{cluster_id="id-draining",cluster_name="draining",cluster_namespace="clusternet-abcde"} 2

@@ -93,7 +93,7 @@ func TestManifestPrometheusRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What a scrape adds, and what the language has.
-	known := sets.New("job", "instance", "count_over_time", "max", "by", "and", "on", "labels", "value")
+	known := sets.New("job", "instance", "count_over_time", "max", "by", "and", "unless", "on", "labels", "value")
 	for _, f := range families {
 		known.Insert(f.GetName())
 		for _, l := range f.GetMetric()[0].GetLabel() {

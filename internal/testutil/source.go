@@ -8,13 +8,17 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/clusternet/syncgate/internal/api"
 )
 
 // Source is a fake cache.SharedIndexInformer whose events the test makes. Add,
-// Update and Delete return when all handlers have returned. It has no store, so a
-// handler gets only the events after it was added.
+// Update and Delete return when all handlers have returned. A handler gets only the
+// events after it was added.
 type Source struct {
 	cache.SharedIndexInformer // nil: other methods panic
+
+	store cache.Store
 
 	added chan struct{} // closed when the first handler was added
 
@@ -43,8 +47,14 @@ func (r *registration) HasSynced() bool {
 
 // NewSource returns a source that has not synced.
 func NewSource() *Source {
-	return &Source{added: make(chan struct{}), handlers: map[*registration]cache.ResourceEventHandler{}}
+	return &Source{
+		store: cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc),
+		added: make(chan struct{}), handlers: map[*registration]cache.ResourceEventHandler{},
+	}
 }
+
+// GetStore implements cache.SharedIndexInformer. What is no object is not in the store.
+func (s *Source) GetStore() cache.Store { return s.store }
 
 // AddEventHandler implements cache.SharedIndexInformer.
 func (s *Source) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
@@ -166,18 +176,27 @@ func (s *Source) Handler() cache.ResourceEventHandler {
 // Add adds objects. Before Sync they are a part of the first list.
 func (s *Source) Add(objs ...any) {
 	for _, obj := range objs {
+		s.put(obj)
 		s.each(func(h cache.ResourceEventHandler, initial bool) { h.OnAdd(obj, initial) })
 	}
 }
 
 // Update replaces an object.
 func (s *Source) Update(old, obj any) {
+	s.put(obj)
 	s.each(func(h cache.ResourceEventHandler, _ bool) { h.OnUpdate(old, obj) })
 }
 
 // Delete removes an object. obj may be a tombstone.
 func (s *Source) Delete(obj any) {
+	_ = s.store.Delete(obj)
 	s.each(func(h cache.ResourceEventHandler, _ bool) { h.OnDelete(obj) })
+}
+
+func (s *Source) put(obj any) {
+	if !api.IsNil(obj) {
+		_ = s.store.Add(obj)
+	}
 }
 
 func (s *Source) each(call func(h cache.ResourceEventHandler, initial bool)) {
