@@ -47,7 +47,7 @@ func typeOf(element any) string {
 // observedIn returns what an object has of the conditions.
 func observedIn(object map[string]any) observed {
 	list, _ := conditionsIn(object)
-	o := observed{parties: map[string]*metav1.Condition{}}
+	var o observed // heartbeats allocate nothing
 	for _, element := range list {
 		name := typeOf(element)
 		party, ofParty := api.Party(name)
@@ -60,6 +60,9 @@ func observedIn(object map[string]any) observed {
 		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(element.(map[string]any), c)
 		switch {
 		case ofParty && o.parties[party] == nil:
+			if o.parties == nil {
+				o.parties = map[string]*metav1.Condition{}
+			}
 			o.parties[party] = c
 		case !ofParty && o.condition == nil:
 			o.condition = c

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
 
@@ -185,111 +184,6 @@ func TestTrueWaitsForEachParty(t *testing.T) {
 	}
 }
 
-// A party that does not run is not taken for drained. Nothing has to be edited when it
-// comes back.
-func TestPartyThatIsNotHeard(t *testing.T) {
-	for _, away := range both {
-		t.Run(away, func(t *testing.T) {
-			withParties(t, both, one(), func(_ *testing.T, p *parties) {
-				p.end(away)
-				p.change("child", tu.Paused(true))
-				p.pass(10 * time.Second)
-				p.wants("child", "False Draining "+waiting2+away+" has not reported yet")
-				p.pass(21 * time.Second)
-				notHeard := "Unknown NotHeard " + waiting2 + away + " has not reported for 30s; check that it runs and reaches the API server"
-				p.wants("child", notHeard)
-				p.wantEvents("Warning SyncPauseNotHeard: child")
-				p.requests()
-				p.pass(time.Hour)
-				p.wantRequests("while it is away")
-
-				for _, name := range both { // the other one restarts, and does not begin anew
-					if name != away {
-						p.end(name)
-						p.start(name, report.Options{Party: name})
-					}
-				}
-				p.pass(5 * time.Second)
-				p.wants("child", notHeard)
-				p.wantRequests("after the restart of the other")
-
-				p.start(away, report.Options{Party: away})
-				p.pass(2 * time.Second)
-				p.wants("child", drainedBoth2)
-			})
-		})
-	}
-}
-
-// An agent of an older version sends heartbeats and never reports.
-func TestAgentThatDoesNotKnowPauses(t *testing.T) {
-	withParties(t, []string{"hub"}, one(tu.Heartbeat(time.Unix(0, 0))), func(t *testing.T, p *parties) {
-		p.change("child", tu.Paused(true))
-		p.pass(31 * time.Second)
-		p.wants("child", "Unknown NotHeard "+waiting2+"agent has not reported for 30s; check that it runs and reaches the API server")
-		p.requests()
-		beat := func(object map[string]any) {
-			object["status"].(map[string]any)["lastObservedTime"] = time.Now().UTC().Format(time.RFC3339Nano)
-		}
-		p.change("child", beat)
-		p.pass(10 * time.Second)
-		c := p.condition("child")
-		if c["status"] != "Unknown" || c["reason"] != report.ReasonNotSupported {
-			t.Errorf("condition = %v; want Unknown, NotSupported", c)
-		}
-		p.wantEvents("Warning SyncPauseNotHeard: child", "Warning SyncPauseNotHeard: child")
-		p.requests()
-		for range 20 {
-			p.change("child", beat)
-		}
-		p.end("hub")
-		p.start("hub", report.Options{Party: "hub"})
-		p.pass(time.Hour)
-		p.wantRequests("for heartbeats, and after a restart")
-
-		p.start("agent", report.Options{Party: "agent"}) // the upgrade
-		p.pass(2 * time.Second)
-		p.wants("child", drainedBoth2)
-
-		// It has reported before, so it knows pauses: now it does not run.
-		p.end("agent")
-		p.change("child", tu.Held("ops", "x"))
-		p.change("child", beat)
-		p.pass(time.Hour)
-		if c := p.condition("child"); c["reason"] != report.ReasonNotHeard {
-			t.Errorf("condition = %v; want NotHeard", c)
-		}
-	})
-}
-
-// Holds change no generation.
-func TestPartiesReportForExactlyTheseHolds(t *testing.T) {
-	withParties(t, both, one(tu.Held("ops", "x")), func(t *testing.T, p *parties) {
-		p.wants("child", "True Paused 1: held by ops (x); drained: agent, hub")
-		p.wantAcknowledged(true)
-		p.end("agent")
-		for name, change := range map[string]tu.Option{
-			"another holder": tu.Held("backup", "nightly"), "another reason": tu.Held("ops", "y"),
-		} {
-			object := tu.With(p.server.Get(ns, "child"), change)
-			if report.Acknowledged(object) {
-				t.Errorf("%s: the True of the earlier holds counts for the new ones", name)
-			}
-		}
-		p.change("child", tu.Held("backup", "nightly"))
-		p.pass(time.Second)
-		p.wants("child", "False Draining 1: held by backup (nightly), ops (x); waiting for the parties: agent has not reported yet")
-		p.start("agent", report.Options{Party: "agent"})
-		p.pass(time.Second)
-		p.wants("child", "True Paused 1: held by backup (nightly), ops (x); drained: agent, hub")
-		p.wantAcknowledged(true)
-		p.change("child", tu.Released("ops"))
-		p.pass(time.Second)
-		p.wants("child", "True Paused 1: held by backup (nightly); drained: agent, hub")
-		p.wantAcknowledged(true)
-	})
-}
-
 // A condition that nobody of the parties has written.
 func TestNonsenseInTheNameOfAParty(t *testing.T) {
 	good := `{"text":"held by spec.syncPaused"}`
@@ -411,55 +305,5 @@ func TestSameHoldAgain(t *testing.T) {
 				p.wants("child", "True Paused 1: held by ci (deploy); drained: agent, hub")
 			})
 		})
-	}
-}
-
-func TestPartyNames(t *testing.T) {
-	server := tu.NewAPIServer()
-	defer server.Close()
-	gate, err := syncgate.New(server.Client(), ns, id, syncgate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := func(syncgate.State) []string { return nil }
-	for _, opts := range []report.Options{{Party: "a b"}, {Party: "a/b"}, {Party: "-"}, {Parties: all}} {
-		if _, err := report.New(server.Client(), gate, opts); err == nil {
-			t.Errorf("New(%+v) = nil; want an error", opts)
-		}
-	}
-	for _, opts := range []report.Options{{Party: "SyncPaused"}, {Party: "My.deployer_1"}, {Party: "x", Parties: all}} {
-		if _, err := report.New(server.Client(), gate, opts); err != nil {
-			t.Errorf("New(%+v) = %v; want no error", opts, err)
-		}
-	}
-	if report.Acknowledged(&unstructured.Unstructured{}) || report.Acknowledged(nil) {
-		t.Error("Acknowledged = true for nothing; want false")
-	}
-}
-
-func TestAcknowledgedObjects(t *testing.T) {
-	drained := own("True", "Paused", "held by spec.syncPaused; nothing is in flight", 2)
-	held := func(message string) *unstructured.Unstructured {
-		return child(tu.Held("ops", "x"), withConditions(own("True", "Paused", message, 1)))
-	}
-	got := map[string]bool{}
-	for name, object := range map[string]*unstructured.Unstructured{
-		"paused":               child(tu.Paused(true), withConditions(drained)),
-		"of a generation ago":  child(tu.Paused(true), edited, withConditions(drained)),
-		"twice":                child(tu.Paused(true), withConditions(drained, drained)),
-		"False":                child(tu.Paused(true), withConditions(own("False", "Draining", "", 2))),
-		"no condition":         child(tu.Paused(true)),
-		"held, not named":      held("held by ops (x); nothing is in flight"),
-		"held, others named":   held("held by ops (x); nothing is in flight (holds 0123456789ab)"),
-		"not held, but named":  child(tu.Paused(true), withConditions(own("True", "Paused", "held by spec.syncPaused; nothing is in flight (holds 0123456789ab)", 2))),
-		"an owner who cheats":  child(tu.Paused(true), withConditions(own("True", "Paused", "held by a ( (holds 0123456789ab)); nothing is in flight", 2))),
-		"status of other type": child(func(object map[string]any) { object["status"] = "x" }),
-	} {
-		if report.Acknowledged(object) {
-			got[name] = true
-		}
-	}
-	if diff := cmp.Diff(map[string]bool{"paused": true, "an owner who cheats": true}, got); diff != "" {
-		t.Errorf("acknowledged (-want +got):\n%s", diff)
 	}
 }

@@ -45,7 +45,7 @@ func (r *Reporter) write(ctx context.Context, gate *syncgate.Gate, e *entry, own
 	if want.own != nil {
 		setTransitionTime(want.own, current.parties[want.party])
 	}
-	if want.condition.Status == metav1.ConditionTrue {
+	if own.reason == ReasonDrained {
 		var cancel func()
 		ctx, cancel = whileClosed(ctx, gate)
 		defer cancel()

@@ -12,6 +12,9 @@ type Options struct {
 	// NotSynced and NotFound). The default, false, keeps it closed. FailOpen does
 	// not open a gate for any other reason: Malformed, FieldNotVisible, Stale and
 	// Stopped stay closed.
+	//
+	// A process that restarts during a pause may write before it has read of the pause,
+	// although the pause was acknowledged before.
 	FailOpen bool
 
 	// StaleAfter closes the gates when the API server has been silent for this
