@@ -97,7 +97,9 @@
 // core/v1, which is then yours. Recording never blocks: the broadcaster queues Events
 // and sends them from a goroutine of its own. It counts equal Events in one object,
 // combines similar ones, and limits their rate per object. It tries a few times when
-// the server cannot be reached. What the server refuses is logged and dropped.
+// the server cannot be reached. What the server refuses is logged and dropped. Of a
+// ManagedCluster whose name has more than 236 characters, the Event refers to a shortened
+// name and has the whole name in its message: client-go 0.32 could not name it otherwise.
 //
 // # Rights
 //

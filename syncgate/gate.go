@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -258,8 +259,9 @@ func (g *Gate) Gates() iter.Seq[*Gate] {
 // Informer returns the informer that the gate follows, see Hub.Informer.
 func (g *Gate) Informer() cache.SharedIndexInformer { return g.hub.informer }
 
-// Name returns the name of the health check, which is Check.
-func (g *Gate) Name() string { return "syncgate-" + string(g.clusterID) }
+// Name returns the name of the health check, which is Check. It is made of the cluster
+// ID, escaped where it could not be a part of a URL.
+func (g *Gate) Name() string { return "syncgate-" + url.PathEscape(string(g.clusterID)) }
 
 // Check returns an error when the gate's state may be wrong: Run was not called or
 // has ended, the gate has not synced, the server refuses or is stale, or the

@@ -42,6 +42,9 @@ func TestHubGates(t *testing.T) {
 		if f.hub.Name() == f.gate.Name() || !strings.Contains(f.gate.Name(), id) {
 			t.Errorf("Name() = %q and %q; want different names", f.hub.Name(), f.gate.Name())
 		}
+		if got := f.hub.Gate("a/b {c}").Name(); got != "syncgate-a%2Fb%20%7Bc%7D" {
+			t.Errorf("Name() = %q; want what can be a part of a URL", got)
+		}
 	})
 }
 

@@ -32,6 +32,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -87,10 +88,12 @@ type Options struct {
 	Parties []string
 }
 
-// ChildrenIn returns an Options.Child that reads DIR/NAMESPACE/CLUSTERID.kubeconfig.
+// ChildrenIn returns an Options.Child that reads DIR/NAMESPACE/CLUSTERID.kubeconfig. The
+// CRD takes any text in a cluster ID, a slash too, so the ID is escaped as in a URL: else
+// it could lead to the file of another cluster.
 func ChildrenIn(dir string) func(string, types.UID) (*rest.Config, error) {
 	return func(namespace string, clusterID types.UID) (*rest.Config, error) {
-		file := filepath.Join(dir, namespace, string(clusterID)+".kubeconfig")
+		file := filepath.Join(dir, namespace, url.PathEscape(string(clusterID))+".kubeconfig")
 		return command.ClientConfig(file, "put its kubeconfig there")
 	}
 }
