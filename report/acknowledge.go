@@ -199,3 +199,17 @@ func (r *Reporter) turnIn(e *entry, own *partyStatus, want *metav1.Condition, re
 	}
 	return 0
 }
+
+// Summary returns the condition SyncPaused of a ManagedCluster as "status, reason:
+// message", for people. It is empty when there is none.
+func Summary(object runtime.Object) string {
+	_, content, _, ok := api.Read(object)
+	if !ok {
+		return ""
+	}
+	c := observedIn(content).condition
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, %s: %s", c.Status, c.Reason, c.Message)
+}
