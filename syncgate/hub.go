@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +36,8 @@ type Hub struct {
 	synced  chan struct{} // closed, under mu, when every gate has the first list
 	stopped chan struct{} // closed, under mu, when Run has closed the gates
 	wake    chan struct{} // has an element when follow has something to settle
+
+	handled atomic.Uint64 // events that the handler has done with, log lines included
 
 	// gatesMu guards gates. If mu is needed as well, it is locked first.
 	gatesMu sync.RWMutex

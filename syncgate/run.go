@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -113,7 +114,8 @@ type poller struct {
 	start time.Time
 
 	events        uint64    // at the last poll
-	quiet         int       // polls in a row that have observed no event
+	quiet         int       // polls in a row that have observed no event, and none being handled
+	stuck         bool      // the handler still handles the event of the last poll: a logger blocks it
 	relists       uint64    // at the last poll
 	settlingSince time.Time // zero: nothing is to be settled
 	healthySince  time.Time // of the server of a stale hub; zero: it is not healthy
@@ -127,11 +129,13 @@ func (p *poller) poll(listed bool) time.Duration {
 	events, objects, settling, stale := h.events, len(h.table.objects), h.settlingLocked(), h.stale
 	h.mu.RUnlock()
 	relists := relistsOf(h.informer)
+	handling := h.handled.Load() != events
+	p.stuck = handling && p.events == events
 	p.quiet++
 	if p.relists != relists {
 		p.settlingSince = time.Time{} // the limit is for the newest relist
 	}
-	if p.events != events || p.relists != relists {
+	if p.events != events || p.relists != relists || handling {
 		p.events, p.relists, p.quiet = events, relists, 0
 	}
 	next, polls := stopPoll, settlePolls+objects/objectsPerPoll
@@ -146,7 +150,7 @@ func (p *poller) poll(listed bool) time.Duration {
 	default:
 		return settlePoll
 	}
-	if p.isDue(now, &p.settlingSince, settling, polls) {
+	if p.isDue(now, &p.settlingSince, settling && h.isFollowing(), polls) {
 		h.settle(relists)
 	} else if settling {
 		next = settlePoll
@@ -178,7 +182,7 @@ func (p *poller) isDue(now time.Time, since *time.Time, goingOn bool, polls int)
 	case !goingOn:
 		*since = time.Time{}
 		return false
-	case since.IsZero():
+	case since.IsZero(), p.stuck: // the limit is for events that arrive
 		*since = now
 		p.quiet = 0
 		return false
@@ -231,10 +235,12 @@ func (h *Hub) settle(relists uint64) {
 			return // another one has come, and is not delivered yet
 		}
 		h.settledRelists = relists
+		h.table.delivery = relisted
+		var changed []types.UID
 		if h.table.hidden > 0 && h.canRemoveHidden() {
-			h.table.removeHidden()
+			changed = h.table.removeHidden()
 		}
-		h.publishChangedLocked(h.table.settle())
+		h.publishChangedLocked(append(changed, h.table.settle()...))
 	})
 }
 

@@ -66,7 +66,7 @@ func TestTableKeepsObjectsInOrder(t *testing.T) {
 	if want := []string{"a", "b", "c"}; !slices.Equal(got, want) {
 		t.Errorf("objects = %v; want %v", got, want)
 	}
-	if got := table.remove(keyNamed("none")); got != nil {
+	if got := table.remove(keyNamed("none"), true); got != nil {
 		t.Errorf("remove of an unknown key: changed = %v; want none", got)
 	}
 }
