@@ -68,9 +68,13 @@ type Hub struct {
 //
 // The first decision is as fresh as the first list of the informer. That of package
 // informer is consistent. Other informers may get theirs from an old watch cache of
-// the API server. They do not report relists, so the hub delays each opening as after a
-// relist, see Gate. Exception: if a cluster has only one ManagedCluster, its gate opens
-// as soon as that one is released.
+// the API server. They do not report relists, and those of client-go before 0.33 reorder
+// events. So another ManagedCluster of a cluster may be held and be delivered later than
+// the release of the only one that is known. Therefore the hub delays each opening as
+// after a relist, see Gate.
+//
+// If several hubs follow one informer of package informer, run the informer yourself
+// before them, see Run.
 func NewHub(inf cache.SharedIndexInformer, opts Options) (*Hub, error) {
 	if api.IsNil(inf) {
 		return nil, errors.New("syncgate: make a hub: the informer is nil; pass one, for example of informer.ForHub")

@@ -114,8 +114,8 @@ type poller struct {
 	start time.Time
 
 	events        uint64    // at the last poll
-	quiet         int       // polls in a row that have observed no event, and none being handled
-	stuck         bool      // the handler still handles the event of the last poll: a logger blocks it
+	quiet         int       // polls in a row that have observed no event
+	stuck         bool      // the handler still has the event of the last poll: a logger blocks it
 	relists       uint64    // at the last poll
 	settlingSince time.Time // zero: nothing is to be settled
 	healthySince  time.Time // of the server of a stale hub; zero: it is not healthy
@@ -129,14 +129,13 @@ func (p *poller) poll(listed bool) time.Duration {
 	events, objects, settling, stale := h.events, len(h.table.objects), h.settlingLocked(), h.stale
 	h.mu.RUnlock()
 	relists := relistsOf(h.informer)
-	handling := h.handled.Load() != events
-	p.stuck = handling && p.events == events
+	p.stuck = p.events == events && h.handled.Load() != events
 	p.quiet++
 	if p.relists != relists {
-		p.settlingSince = time.Time{} // the limit is for the newest relist
+		p.relists, p.settlingSince = relists, time.Time{} // what counts is the newest relist
 	}
-	if p.events != events || p.relists != relists || handling {
-		p.events, p.relists, p.quiet = events, relists, 0
+	if p.events != events {
+		p.events, p.quiet = events, 0
 	}
 	next, polls := stopPoll, settlePolls+objects/objectsPerPoll
 	switch {

@@ -35,20 +35,20 @@ func blockingLog(text string) (ctx context.Context, release func()) {
 func TestBlockedLoggerIsNoEndOfARelist(t *testing.T) {
 	one, two, other := duplicate("a", tu.Paused(true)), duplicate("b"), tu.ManagedCluster(ns, "c", "other-id")
 	held := duplicate("b", tu.Held("x", "why"))
-	// relist delivers that the hold has moved from a to b; in between a line is logged.
-	relist := func(f *fixture) {
-		f.Update(one, duplicate("a"))
-		f.Update(other, tu.With(other, tu.Paused(true)))
-		f.Update(two, held)
-	}
-	test := func(t *testing.T, opts syncgate.Options, begin func(f *fixture)) {
+	pause := func(f *fixture) { f.Update(other, tu.With(other, tu.Paused(true))) }
+	// The relist delivers that the hold has moved from a to b; in between a line is logged.
+	test := func(t *testing.T, opts syncgate.Options, begin, line func(f *fixture)) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, release := blockingLog("clusterID=\"other-id\"")
 			f := newHub(t, opts)
 			f.run(ctx)
 			begin(f)
-			go relist(f)
+			go func() {
+				f.Update(one, duplicate("a"))
+				line(f)
+				f.Update(two, held)
+			}()
 			time.Sleep(time.Minute) // far longer than the limit for events that never stop
 			if !f.gate.Paused() {
 				f.Errorf("State() = %+v while a relist is half delivered; want closed", f.gate.State())
@@ -63,12 +63,14 @@ func TestBlockedLoggerIsNoEndOfARelist(t *testing.T) {
 			f.stop()
 		})
 	}
-	t.Run("relist", func(t *testing.T) {
-		test(t, syncgate.Options{}, func(f *fixture) {
-			f.Add(one, two, other)
-			f.sync()
-			f.Relist()
-		})
+	relist := func(f *fixture) {
+		f.Add(one, two, other)
+		f.sync()
+		f.Relist()
+	}
+	t.Run("relist", func(t *testing.T) { test(t, syncgate.Options{}, relist, pause) })
+	t.Run("relist, a deletion is logged", func(t *testing.T) {
+		test(t, syncgate.Options{}, relist, func(f *fixture) { f.Delete(other) })
 	})
 	t.Run("end of a silence", func(t *testing.T) {
 		test(t, syncgate.Options{StaleAfter: time.Hour}, func(f *fixture) {
@@ -79,7 +81,7 @@ func TestBlockedLoggerIsNoEndOfARelist(t *testing.T) {
 			f.want(true, syncgate.Unknown, syncgate.ReasonStale)
 			f.SetContact(time.Now())
 			f.Relist()
-		})
+		}, pause)
 	})
 }
 
@@ -137,12 +139,23 @@ func TestReleasedAndDeletedBeforeARelistIsSettled(t *testing.T) {
 		}, true},
 		"what was missing before is no part of a later relist": {[]any{held("a"), duplicate("b")}, func(f *fixture) {
 			f.Delete(missing(held("a")))
-			time.Sleep(time.Second)
+			time.Sleep(time.Minute) // the first is settled
 			f.Relist()
 			f.Delete(missing(duplicate("b")))
 		}, false},
+		"a holder that was deleted before is no part of a later relist": {[]any{held("a"), duplicate("b")}, func(f *fixture) {
+			time.Sleep(time.Minute) // the first is settled
+			f.Delete(held("a")) // by a watch
+			f.Relist()
+			f.Delete(missing(duplicate("b")))
+		}, false},
+		"deleted between two relists": {[]any{held("a"), duplicate("b")}, func(f *fixture) {
+			f.Relist()
+			f.Delete(missing(held("a"))) // from the first or from the second
+			f.Delete(duplicate("b"))
+		}, true},
 		"what was deleted before is no part of a later relist": {[]any{duplicate("a"), duplicate("b")}, func(f *fixture) {
-			time.Sleep(time.Second)
+			time.Sleep(time.Minute) // the first is settled
 			f.Delete(duplicate("a")) // by a watch
 			f.Relist()
 			f.Update(duplicate("b"), held("b"))
@@ -183,6 +196,47 @@ func TestNothingIsSettledDuringAFault(t *testing.T) {
 			f.Errorf("the gate opened %d times; want 0", n)
 		}
 	})
+}
+
+// selecting is a source that selects by label.
+type selecting struct{ *tu.Source }
+
+func (selecting) Selection() informer.Selection { return informer.ByLabel }
+
+// What a watch has deleted is not hidden, also if the informer has come to select by label
+// before the deletion was delivered.
+func TestDeletedHolderIsNotHidden(t *testing.T) {
+	one, holder := duplicate("a"), duplicate("b", tu.Labelled("other"), tu.Held("x", "why"))
+	for name, tt := range map[string]struct {
+		deleted any
+		hidden  bool
+	}{
+		"by a watch":            {holder, false},
+		"missing from a relist": {cache.DeletedFinalStateUnknown{Key: ns + "/b", Obj: holder}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source := selecting{tu.NewSource()}
+				hub, err := syncgate.NewHub(source, syncgate.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer start(context.Background(), t, hub.Run)()
+				synctest.Wait()
+				source.Add(one, holder)
+				source.Sync()
+				if err := hub.WaitForSync(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				source.Relist()
+				source.Delete(tt.deleted)
+				time.Sleep(time.Second)
+				if got := hub.Gate(id).Paused(); got != tt.hidden {
+					t.Errorf("Paused() = %t; want %t", got, tt.hidden)
+				}
+			})
+		})
+	}
 }
 
 // What is missing from a relist is of that relist, however late it is delivered.
