@@ -145,7 +145,7 @@ func TestReleasedAndDeletedBeforeARelistIsSettled(t *testing.T) {
 		}, false},
 		"a holder that was deleted before is no part of a later relist": {[]any{held("a"), duplicate("b")}, func(f *fixture) {
 			time.Sleep(time.Minute) // the first is settled
-			f.Delete(held("a")) // by a watch
+			f.Delete(held("a"))     // by a watch
 			f.Relist()
 			f.Delete(missing(duplicate("b")))
 		}, false},
@@ -155,7 +155,7 @@ func TestReleasedAndDeletedBeforeARelistIsSettled(t *testing.T) {
 			f.Delete(duplicate("b"))
 		}, true},
 		"what was deleted before is no part of a later relist": {[]any{duplicate("a"), duplicate("b")}, func(f *fixture) {
-			time.Sleep(time.Minute) // the first is settled
+			time.Sleep(time.Minute)  // the first is settled
 			f.Delete(duplicate("a")) // by a watch
 			f.Relist()
 			f.Update(duplicate("b"), held("b"))
