@@ -86,7 +86,7 @@ func (w *observedWatch) run(ctx context.Context) {
 				// Before the reflector can go on with another watch.
 				s.recordWatchEnd(w.history, time.Now().Before(w.due))
 			}
-			if !ok || !w.send(ctx, event) || event.Type == watch.Error {
+			if !ok || !w.pass(ctx, event) || event.Type == watch.Error {
 				return
 			}
 			// Contact counts once the event is passed on. An initial event is not
@@ -96,6 +96,15 @@ func (w *observedWatch) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// pass sends an event in its order. It returns false when the watch is stopped or ctx
+// ends. The initial events of a WatchList and bookmarks reach no handler by themselves.
+func (w *observedWatch) pass(ctx context.Context, event watch.Event) bool {
+	if w.initial || event.Type == watch.Bookmark || event.Type == watch.Error {
+		return w.send(ctx, event)
+	}
+	return w.source.order.begin(ctx, w.stopped, event) && w.send(ctx, event)
 }
 
 // send returns false when the watch is stopped or ctx ends.

@@ -42,7 +42,7 @@ func evaluate(objects []*object) State {
 	s.Message = messageOf(&s, decisive, objects)
 	for _, o := range objects {
 		if o.hidden {
-			s.Message += fmt.Sprintf("; ManagedCluster %s counts as it was last read, because its label %s names another cluster and selecting by label does not find it; correct the label",
+			s.Message += fmt.Sprintf("; ManagedCluster %s counts as it was last read, because its label %s names another cluster and selecting by label does not find it; correct the label, or restart this program if the ManagedCluster is deleted",
 				o.key, api.ClusterIDLabel)
 		}
 	}

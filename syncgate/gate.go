@@ -29,7 +29,8 @@ import (
 //     Check reports the fault, and the gate recovers by itself.
 //     [Options].StaleAfter closes the gate after a silence.
 //   - The ManagedCluster is deleted: the last decision stays, and Phase is Gone.
-//     A new ManagedCluster is evaluated like any other.
+//     If a relist has released it just before, the gate opens. A new ManagedCluster is
+//     evaluated like any other.
 //   - Two tools hold the cluster: the gate opens when both have released it.
 //   - Several ManagedClusters have the ID: the gate is closed while any of them is
 //     held.
@@ -37,8 +38,13 @@ import (
 //     If an object in it is paused, the gate closes at once. The gate opens only after
 //     the whole list is delivered: 0.15 s later for an agent. On a hub it takes 0.05 s
 //     more for each 1,000 ManagedClusters, and 5 s more if events never stop arriving.
+//     It does not open while the API server can't be followed.
+//   - Events of a watch wait to be handled: they are handled in the order of the server.
+//     An informer that is not of package informer may change it, see [NewHub].
 //   - The informer selects by label from now on, and no longer finds a ManagedCluster
-//     whose label is wrong: the ManagedCluster counts as it was last read.
+//     whose label is wrong: the ManagedCluster counts as it was last read. If it is
+//     deleted then, it counts until the field can be selected again, or the process
+//     restarts.
 //   - The flag is malformed (spec.syncPaused: "true"): the gate is closed, with
 //     Reason Malformed.
 //   - The CRD loses the field while the flag is true or malformed: the gate is closed

@@ -41,6 +41,7 @@ func (h *Hub) handler() cache.ResourceEventHandler {
 // observe takes in a ManagedCluster.
 func (h *Hub) observe(obj any) {
 	key, o, ok := observe(obj)
+	defer h.handled.Add(1)
 	h.update(func() {
 		h.events++
 		h.table.delivery = h.deliveryLocked()
@@ -57,13 +58,18 @@ func (h *Hub) observe(obj any) {
 
 // remove takes in that a ManagedCluster is gone, or has left the selection.
 func (h *Hub) remove(obj any) {
+	_, missing := obj.(cache.DeletedFinalStateUnknown) // from a relist
+	defer h.handled.Add(1)
 	h.update(func() {
 		h.events++
 		h.table.delivery = h.deliveryLocked()
-		if key := keyOf(obj); h.hidesLocked(key, obj) {
+		if missing && h.table.delivery == ordered {
+			h.table.delivery = unordered // the relist was settled too early
+		}
+		if key := keyOf(obj); missing && h.hidesLocked(key) {
 			h.publishChangedLocked(h.table.hide(key))
 		} else {
-			h.publishChangedLocked(h.table.remove(key))
+			h.publishChangedLocked(h.table.remove(key, !missing))
 		}
 	})
 }
@@ -82,22 +88,25 @@ func (h *Hub) publishChangedLocked(changed []types.UID) {
 
 // deliveryLocked returns how the informer delivers what the handler gets now.
 func (h *Hub) deliveryLocked() delivery {
-	switch reporter, ok := h.informer.(relistReporter); {
-	case !ok:
+	reporter, ok := h.informer.(relistReporter)
+	if !ok {
 		return unordered
-	case reporter.Relists() == h.settledRelists:
+	}
+	switch reporter.Relists() - h.settledRelists {
+	case 0:
 		return ordered
-	default:
+	case 1:
 		return relisted
+	default:
+		return unordered
 	}
 }
 
 // hidesLocked reports whether a ManagedCluster is missing from a relist because the
 // informer selects by label now, and its label names another cluster.
-func (h *Hub) hidesLocked(key types.NamespacedName, deleted any) bool {
-	_, relisted := deleted.(cache.DeletedFinalStateUnknown)
+func (h *Hub) hidesLocked(key types.NamespacedName) bool {
 	o := h.table.objects[key]
-	return relisted && o != nil && !o.labelled && selectionOf(h.informer) == informer.ByLabel
+	return o != nil && !o.labelled && selectionOf(h.informer) == informer.ByLabel
 }
 
 // publishAllLocked publishes what changes for all gates at once. It logs them at
