@@ -32,7 +32,8 @@ const (
 
 // child is a connection to a child cluster.
 type child struct {
-	client    dynamic.Interface
+	client    dynamic.Interface // for operations
+	watching  dynamic.Interface // for watches
 	discovery discovery.DiscoveryInterfaceWithContext
 
 	start    func(run func(context.Context)) // a watch
@@ -52,21 +53,27 @@ type kind struct {
 	namespaced bool
 }
 
-func newChild(ctx context.Context, config *rest.Config, gate *syncgate.Gate, running *sync.WaitGroup, observed func(owner string), refused func()) (*child, error) {
-	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return gatedTransport{gate, next} })
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	kinds, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, err
-	}
+// newChild sends no request. For current see Deployer.current.
+func newChild(ctx context.Context, config *rest.Config, gate *syncgate.Gate, running *sync.WaitGroup, current func(context.Context, *child) bool, observed func(owner string), refused func()) (*child, error) {
 	c := &child{
-		client: client, discovery: kinds, observed: observed, refused: refused,
+		observed: observed, refused: refused,
 		kinds:   map[schema.GroupVersionKind]kind{},
 		watched: map[schema.GroupVersionResource]bool{},
+	}
+	operations, watches := rest.CopyConfig(config), rest.CopyConfig(config)
+	operations.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return operationTransport{gate, func(ctx context.Context) bool { return current(ctx, c) }, next}
+	})
+	watches.Wrap(func(next http.RoundTripper) http.RoundTripper { return watchTransport{gate, next} })
+	var err error
+	if c.client, err = dynamic.NewForConfig(operations); err != nil {
+		return nil, err
+	}
+	if c.watching, err = dynamic.NewForConfig(watches); err != nil {
+		return nil, err
+	}
+	if c.discovery, err = discovery.NewDiscoveryClientForConfig(operations); err != nil {
+		return nil, err
 	}
 	ctx, c.close = context.WithCancel(ctx)
 	c.start = func(run func(context.Context)) { running.Go(func() { run(ctx) }) }

@@ -11,13 +11,14 @@
 //
 // # While the cluster is paused
 //
-// A paused child gets no request. The deployer asks the gate for each object: once
-// before it reads the object, and once before it writes it. What was admitted before
-// the pause ends first, and only then the pause is acknowledged. Open watches stay open.
-// A watch that ends during the pause begins again on resume.
+// A paused child gets no request. The requests for a Description are two operations:
+// one reads all objects, the other one writes them. Before each request the deployer
+// asks the gate whether to go on. A pause that comes in between ends the operation, so
+// it waits for one request, and is then acknowledged. It never waits for the parent. Open
+// watches stay open. A watch that ends during the pause begins again on resume.
 //
-// What the gate refuses is parked in a [syncgate.Backlog] by the name of its
-// Description. The status of the Description then says Pending and who holds the
+// What the gate refuses or ends early is parked in a [syncgate.Backlog] by the name of
+// its Description. The status of the Description then says Pending and who holds the
 // cluster.
 //
 // On resume each parked Description is reconciled once, as it is by then. What was

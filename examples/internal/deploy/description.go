@@ -122,6 +122,7 @@ func OnChange(add func(cluster Cluster, key string)) cache.ResourceEventHandler 
 // description is a Description with the status that it is to get.
 type description struct {
 	object *unstructured.Unstructured // as last read or written; it must not be changed
+	epoch  epoch                      // in which it was read, if it is to be reconciled
 
 	phase, reason string
 	manifests     []any // status.manifestStatuses

@@ -31,7 +31,7 @@ func (c *child) watch(resource schema.GroupVersionResource) {
 		return
 	}
 	c.watched[resource] = true
-	inf := dynamicinformer.NewFilteredDynamicInformer(c.client, resource, metav1.NamespaceAll, 0, nil, func(o *metav1.ListOptions) {
+	inf := dynamicinformer.NewFilteredDynamicInformer(c.watching, resource, metav1.NamespaceAll, 0, nil, func(o *metav1.ListOptions) {
 		o.LabelSelector = deployedLabel
 	}).Informer()
 	// It fails only for an informer that runs. The objects are kept to be compared, no more.

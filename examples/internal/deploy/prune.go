@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 )
 
@@ -22,11 +20,11 @@ func (d *Deployer) prune(ctx context.Context, c *child, desc *description, ids [
 	for _, id := range ids {
 		err := d.delete(ctx, c, desc, id, wanted[id.unversioned()])
 		switch {
-		case err == nil && !d.current(c): // what is gone there may exist in the new child
+		case err == nil && !d.current(ctx, c): // what is gone there may exist in the new child
 			return errChanged
 		case err == nil:
 			desc.remove(id)
-		case errors.Is(err, errParked) || ctx.Err() != nil:
+		case givesUp(ctx, err):
 			return err
 		default:
 			errs = append(errs, err)
@@ -38,12 +36,8 @@ func (d *Deployer) prune(ctx context.Context, c *child, desc *description, ids [
 // delete deletes an object, unless it belongs to another Description. A Description that
 // wants the object and does not have it yet is its heir: the object is left for it.
 func (d *Deployer) delete(ctx context.Context, c *child, desc *description, id identity, heir string) error {
-	var resource dynamic.ResourceInterface
-	var live *unstructured.Unstructured
-	if err := d.request(ctx, desc, c, func(ctx context.Context) (err error) {
-		resource, live, err = c.find(ctx, id)
-		return err
-	}); err != nil || live == nil || live.GetDeletionTimestamp() != nil {
+	resource, live, err := c.find(ctx, id)
+	if err != nil || live == nil || live.GetDeletionTimestamp() != nil {
 		return err
 	}
 	switch owner := ownerOf(live); {
@@ -55,14 +49,13 @@ func (d *Deployer) delete(ctx context.Context, c *child, desc *description, id i
 		d.queue.Add(heir)
 		return fmt.Errorf("leaving %s to Description %s: it has not taken it over yet", id, heir)
 	}
-	return d.request(ctx, desc, c, func(ctx context.Context) error {
-		klog.FromContext(ctx).V(2).Info("Deleting", "object", id.String(), "description", desc.key())
-		err := c.delete(ctx, resource, live)
-		if apierrors.IsConflict(err) {
-			return fmt.Errorf("%w: %w", errChanged, err)
-		}
+	klog.FromContext(ctx).V(2).Info("Deleting", "object", id.String(), "description", desc.key())
+	if err := c.delete(ctx, resource, live); apierrors.IsConflict(err) {
+		return fmt.Errorf("%w: %w", errChanged, err)
+	} else if err != nil {
 		return err
-	})
+	}
+	return nil
 }
 
 // wants reports whether a Description is to have an object in the child.

@@ -96,24 +96,12 @@ func (d *Deployer) reconcile(ctx context.Context, key string) error {
 // sync brings the child in line with a Description. It fails with errParked when the gate
 // has refused a step.
 func (d *Deployer) sync(ctx context.Context, desc *description) error {
-	var c *child
-	if err := d.admit(ctx, desc, func(context.Context) (err error) {
-		c, err = d.connect(ctx) // not with the context of this step: watches outlast it
-		return err
-	}); err != nil {
-		return err
+	if !desc.deleting() {
+		return d.apply(ctx, desc)
 	}
-	objects, err := desc.objects()
-	switch {
-	case desc.deleting():
-		// An object that can't be read was never written.
-		ids := slices.DeleteFunc(identities(objects), desc.owns)
-		return d.prune(ctx, c, desc, append(desc.owned(), ids...))
-	case err != nil:
-		return err
-	default:
-		return d.apply(ctx, c, desc, objects)
-	}
+	objects, _ := desc.objects() // an object that can't be read was never written
+	ids := append(desc.owned(), slices.DeleteFunc(identities(objects), desc.owns)...)
+	return d.operate(ctx, desc, func(ctx context.Context, c *child) error { return d.prune(ctx, c, desc, ids) })
 }
 
 // ours reports whether a Description is for us to deploy to the child.

@@ -27,6 +27,7 @@ func (d *Deployer) read(ctx context.Context, key string) (*description, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading Description %s: %w", key, err)
 	}
+	at := epochOf(d.opts.Gate) // before it is read
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	object, err := d.opts.Parent.Resource(Resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -36,7 +37,9 @@ func (d *Deployer) read(ctx context.Context, key string) (*description, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading Description %s: %w", key, err)
 	}
-	return newDescription(object), nil
+	desc := newDescription(object)
+	desc.epoch = at
+	return desc, nil
 }
 
 // saveOutcome writes the outcome to the status of the Description.
