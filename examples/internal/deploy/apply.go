@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
@@ -19,6 +20,9 @@ type plan struct {
 	valid  []*unstructured.Unstructured // the objects that can be written
 	due    []write                      // those that have to be written
 	failed error                        // why others can't be written
+
+	// uids are those of the objects that are in the child.
+	uids map[types.UID]identity
 }
 
 // write is an object that is to be applied.
@@ -56,10 +60,10 @@ func (d *Deployer) apply(ctx context.Context, desc *description) error {
 
 // plan reads which of the objects can be written, and which of them have to be.
 func (d *Deployer) plan(ctx context.Context, c *child, desc *description, objects []*unstructured.Unstructured) (plan, error) {
-	p := plan{child: c}
+	p := plan{child: c, uids: map[types.UID]identity{}}
 	var errs []error
 	for _, object := range objects {
-		w, err := d.planOne(ctx, c, desc, object)
+		w, err := d.planOne(ctx, p, desc, object)
 		switch {
 		case givesUp(ctx, err):
 			return p, err
@@ -76,25 +80,29 @@ func (d *Deployer) plan(ctx context.Context, c *child, desc *description, object
 }
 
 // planOne returns the write for an object, or nil if it would change nothing.
-func (d *Deployer) planOne(ctx context.Context, c *child, desc *description, object *unstructured.Unstructured) (*write, error) {
+func (d *Deployer) planOne(ctx context.Context, p plan, desc *description, object *unstructured.Unstructured) (*write, error) {
 	id := identityOf(object)
-	resource, err := c.resource(ctx, id)
+	resource, err := p.child.resource(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	object = desc.mark(object)
-	live, err := c.get(ctx, resource, id)
+	live, err := p.child.get(ctx, resource, id)
 	if err != nil {
 		return nil, err
 	}
 	if live != nil {
+		if same, ok := p.uids[live.GetUID()]; ok {
+			return nil, fmt.Errorf("applying %s: it is the same object as %s of %s; remove one of them", id, same, same.apiVersion)
+		}
+		p.uids[live.GetUID()] = id
 		if owner := ownerOf(live); owner != desc.key() && d.wants(owner, id) {
 			return nil, fmt.Errorf("applying %s: Description %s has it too; remove it from one of them", id, owner)
 		}
 		if live.GetDeletionTimestamp() != nil {
 			return nil, fmt.Errorf("applying %s: it is being deleted; it is created again once it is gone", id)
 		}
-		if differs, err := c.differs(ctx, resource, object, live); err != nil || !differs {
+		if differs, err := p.child.differs(ctx, resource, object, live); err != nil || !differs {
 			return nil, err
 		}
 	}
@@ -106,11 +114,15 @@ func (d *Deployer) carryOut(ctx context.Context, desc *description, p plan) erro
 	errs := []error{p.failed}
 	for _, w := range p.due {
 		klog.FromContext(ctx).V(2).Info("Applying", "object", identityOf(w.object).String(), "description", desc.key())
-		err := p.child.apply(ctx, w.resource, w.object)
-		if givesUp(ctx, err) {
+		live, err := p.child.apply(ctx, w.resource, w.object)
+		switch {
+		case givesUp(ctx, err):
 			return err
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			p.uids[live.GetUID()] = identityOf(w.object)
 		}
-		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // what was removed may be what the other objects still need
@@ -118,7 +130,7 @@ func (d *Deployer) carryOut(ctx context.Context, desc *description, p plan) erro
 	removed := slices.DeleteFunc(desc.owned(), func(id identity) bool {
 		return slices.ContainsFunc(identities(p.valid), id.same)
 	})
-	return d.prune(ctx, p.child, desc, removed)
+	return d.prune(ctx, p.child, desc, removed, p.uids)
 }
 
 // givesUp reports whether an error of one object means that the others fail as well.

@@ -227,26 +227,28 @@ func (c *child) differs(ctx context.Context, resource dynamic.ResourceInterface,
 	return !equal(live, would), nil
 }
 
-func (c *child) apply(ctx context.Context, resource dynamic.ResourceInterface, object *unstructured.Unstructured) error {
+// apply returns the object as it is then.
+func (c *child) apply(ctx context.Context, resource dynamic.ResourceInterface, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	_, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	live, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 	if err != nil {
-		return fmt.Errorf("applying %s: %w", identityOf(object), err)
+		return nil, fmt.Errorf("applying %s: %w", identityOf(object), err)
 	}
-	return nil
+	return live, nil
 }
 
-// delete deletes an object unless it has changed since it was read: it may have another
-// owner by now.
-func (c *child) delete(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured) error {
+// delete deletes an object unless it was created anew since it was read. With unchanged,
+// it must not have changed either: it may have another owner by now.
+func (c *child) delete(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured, unchanged bool) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	uid, version, background := live.GetUID(), live.GetResourceVersion(), metav1.DeletePropagationBackground
-	err := resource.Delete(ctx, live.GetName(), metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-		PropagationPolicy: &background,
-	})
+	only := &metav1.Preconditions{UID: &uid}
+	if unchanged {
+		only.ResourceVersion = &version
+	}
+	err := resource.Delete(ctx, live.GetName(), metav1.DeleteOptions{Preconditions: only, PropagationPolicy: &background})
 	if err != nil && !gone(err) {
 		return fmt.Errorf("deleting %s: %w", identityOf(live), err)
 	}

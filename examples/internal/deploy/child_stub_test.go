@@ -13,7 +13,9 @@ import (
 	"sync"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // childStub is a child cluster that has ConfigMaps only. It is the transport of its clients.
@@ -34,10 +36,14 @@ func newChildStub(t *testing.T) *childStub {
 	return &childStub{t: t, during: func(string) {}, objects: map[string]*unstructured.Unstructured{}}
 }
 
+// aliasGroup serves the same objects as the core group does, as extensions and
+// networking.k8s.io once did.
+const aliasGroup = "alias.example.com"
+
 // describeRequest names a request, for example "GET web".
 func describeRequest(r *http.Request) string {
 	switch query := r.URL.Query(); {
-	case r.URL.Path == "/api/v1":
+	case r.URL.Path == "/api/v1", r.URL.Path == "/apis/"+aliasGroup+"/v1":
 		return "GET kinds"
 	case query.Has("watch"):
 		return "WATCH"
@@ -61,32 +67,65 @@ func (s *childStub) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.answerLocked(r, request), nil
+}
+
+func (s *childStub) answerLocked(r *http.Request, request string) *http.Response {
 	method, name, _ := strings.Cut(request, " ")
 	switch method {
 	case "WATCH":
-		return s.watchLocked(r), nil
+		return s.watchLocked(r)
 	case "LIST":
 		return answer(http.StatusOK, map[string]any{
 			"kind": "ConfigMapList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": fmt.Sprint(s.version)},
 			"items": slices.Collect(maps.Values(s.objects)),
-		}), nil
+		})
 	case http.MethodPatch, "DRYRUN":
-		return s.applyLocked(r, name, method == "DRYRUN"), nil
+		return s.applyLocked(r, name, method == "DRYRUN")
 	}
 	if name == "kinds" {
 		return answer(http.StatusOK, map[string]any{
-			"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1",
+			"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/apis/"), "/api/"),
 			"resources": []any{map[string]any{"name": "configmaps", "kind": "ConfigMap", "namespaced": true}},
-		}), nil
+		})
 	}
 	object := s.objects[name]
 	if object == nil {
-		return refuse(http.StatusNotFound, "NotFound"), nil
+		return refuse(http.StatusNotFound, "NotFound")
 	}
 	if method == http.MethodDelete {
+		return s.deleteLocked(r, name)
+	}
+	return answer(http.StatusOK, in(r, object))
+}
+
+// in returns an object in the group of a request.
+func in(r *http.Request, object *unstructured.Unstructured) *unstructured.Unstructured {
+	object = object.DeepCopy()
+	object.SetAPIVersion("v1")
+	if strings.HasPrefix(r.URL.Path, "/apis/"+aliasGroup) {
+		object.SetAPIVersion(aliasGroup + "/v1")
+	}
+	return object
+}
+
+func (s *childStub) deleteLocked(r *http.Request, name string) *http.Response {
+	object := s.objects[name]
+	var options metav1.DeleteOptions
+	if err := json.NewDecoder(r.Body).Decode(&options); err != nil {
+		s.t.Errorf("DELETE %s: %v", name, err)
+	}
+	if only := options.Preconditions; only != nil && (only.UID != nil && *only.UID != object.GetUID() ||
+		only.ResourceVersion != nil && *only.ResourceVersion != object.GetResourceVersion()) {
+		return refuse(http.StatusConflict, "Conflict")
+	}
+	if len(object.GetFinalizers()) > 0 {
+		now := metav1.Now()
+		object.SetDeletionTimestamp(&now)
+	} else {
 		delete(s.objects, name)
 	}
-	return answer(http.StatusOK, object), nil
+	return answer(http.StatusOK, object)
 }
 
 func (s *childStub) applyLocked(r *http.Request, name string, dryRun bool) *http.Response {
@@ -98,7 +137,7 @@ func (s *childStub) applyLocked(r *http.Request, name string, dryRun bool) *http
 	if err != nil {
 		s.t.Errorf("the child was sent %s: %v", data, err)
 	}
-	object.SetUID("uid-" + object.GetUID())
+	object.SetUID(types.UID("uid-" + name))
 	if !dryRun {
 		s.version++
 		object.SetResourceVersion(fmt.Sprint(s.version))
@@ -138,7 +177,21 @@ func (s *childStub) put(name, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.objects[name] = newDescription(of(s.t, "", "", "")).mark(fromJSON(s.t, configMap(name, value)))
-	s.objects[name].SetUID("uid-")
+	s.objects[name].SetUID(types.UID("uid-" + name))
+}
+
+// change changes an object as somebody else than the deployer does.
+func (s *childStub) change(name string, change func(*unstructured.Unstructured)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	object := s.objects[name].DeepCopy()
+	change(object)
+	object.SetResourceVersion(fmt.Sprint(s.version))
+	s.objects[name] = object
+	if object.GetDeletionTimestamp() != nil && len(object.GetFinalizers()) == 0 {
+		delete(s.objects, name)
+	}
 }
 
 // values returns the value that each object has.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +31,10 @@ type deployment struct {
 	parent *fake.FakeDynamicClient
 	child  *childStub
 	gate   *syncgate.Gate
+
+	deployer *Deployer
+
+	conflicts atomic.Int64 // how many writes of the deployer to the parent meet one
 
 	beforePatch atomic.Value // func(), called before the deployer writes to the parent
 }
@@ -62,6 +67,9 @@ func (r hookedDescriptions) Patch(ctx context.Context, name string, pt types.Pat
 	if hook, ok := r.deployment.beforePatch.Load().(func()); ok {
 		hook()
 	}
+	if r.deployment.conflicts.Add(-1) >= 0 {
+		return nil, apierrors.NewConflict(Resource.GroupResource(), name, nil)
+	}
 	return r.ResourceInterface.Patch(ctx, name, pt, data, o, sub...)
 }
 
@@ -84,6 +92,7 @@ func deployTo(t *testing.T, child *childStub, initial ...runtime.Object) *deploy
 		Parent: hookedParent{parent, d}, Descriptions: descriptions, Namespace: "clusternet-abcde", Gate: gate,
 		Child: func() (*rest.Config, error) { return &rest.Config{Host: "http://child", Transport: child}, nil },
 	})
+	d.deployer = deployer
 	if _, err := descriptions.AddEventHandler(OnChange(func(_ Cluster, key string) { deployer.Add(key) })); err != nil {
 		t.Fatal(err)
 	}
@@ -177,4 +186,22 @@ func (d *deployment) edit(name string, raw ...string) {
 	if _, err := d.parent.Resource(Resource).Namespace("clusternet-abcde").Patch(d.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		d.Error(err)
 	}
+}
+
+// delete deletes a Description, which its finalizer keeps.
+func (d *deployment) delete(name string) {
+	d.Helper()
+	patch := `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`
+	if _, err := d.parent.Resource(Resource).Namespace("clusternet-abcde").Patch(d.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		d.Error(err)
+	}
+}
+
+// owns reports whether the status of a Description lists these objects, as "version name".
+func (d *deployment) owns(name string, want ...string) bool {
+	var got []string
+	for _, id := range newDescription(d.description(name)).owned() {
+		got = append(got, id.apiVersion+" "+id.name)
+	}
+	return slices.Equal(got, want)
 }

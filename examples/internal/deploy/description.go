@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -147,6 +148,13 @@ func (d *description) key() string { return d.object.GetNamespace() + "/" + d.ob
 
 func (d *description) cluster() Cluster {
 	return Cluster{d.object.GetNamespace(), types.UID(d.object.GetLabels()[ClusterIDLabel])}
+}
+
+// sameAs reports whether a Description is as it was read, in all that its deployer reads.
+func (d *description) sameAs(now *description) bool {
+	a, b := d.object, now.object
+	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() && d.deleting() == now.deleting() &&
+		maps.Equal(a.GetLabels(), b.GetLabels()) && reflect.DeepEqual(a.Object["status"], b.Object["status"]) && d.finalized() == now.finalized()
 }
 
 func (d *description) generic() bool {

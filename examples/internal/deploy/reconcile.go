@@ -38,7 +38,7 @@ func (d *Deployer) process(ctx context.Context, key string) {
 		d.refreshConfig()
 	}
 	d.queue.AddRateLimited(key)
-	if log := klog.FromContext(ctx); errors.Is(err, errChanged) {
+	if log := klog.FromContext(ctx); errors.Is(err, errChanged) || errors.As(err, new(*terminating)) {
 		log.V(4).Info("Will reconcile again", "description", key, "reason", err)
 	} else {
 		log.Error(err, "Could not deploy, will retry", "description", key)
@@ -82,6 +82,8 @@ func (d *Deployer) reconcile(ctx context.Context, key string) error {
 	switch err := d.sync(ctx, desc); {
 	case errors.Is(err, errParked):
 		return d.saveOutcome(ctx, desc, phasePending, "kept back when it was due: "+d.opts.Gate.State().Message)
+	case errors.As(err, new(*terminating)):
+		return errors.Join(err, d.saveOutcome(ctx, desc, phasePending, err.Error()))
 	case ctx.Err() != nil, errors.Is(err, errChanged), errors.Is(err, syncgate.ErrStopped): // not a failure of the Description
 		return err
 	case err != nil:
@@ -101,7 +103,7 @@ func (d *Deployer) sync(ctx context.Context, desc *description) error {
 	}
 	objects, _ := desc.objects() // an object that can't be read was never written
 	ids := append(desc.owned(), slices.DeleteFunc(identities(objects), desc.owns)...)
-	return d.operate(ctx, desc, func(ctx context.Context, c *child) error { return d.prune(ctx, c, desc, ids) })
+	return d.operate(ctx, desc, func(ctx context.Context, c *child) error { return d.prune(ctx, c, desc, ids, nil) })
 }
 
 // ours reports whether a Description is for us to deploy to the child.

@@ -54,37 +54,48 @@ func (d *Deployer) saveOutcome(ctx context.Context, desc *description, phase, re
 // saveStatus writes the status if it has changed. Like finalize, it fails with errChanged
 // when somebody has written the Description since it was read.
 func (d *Deployer) saveStatus(ctx context.Context, desc *description) error {
-	patch := desc.statusPatch()
-	if patch == nil {
-		return nil
-	}
-	return d.patch(ctx, desc, patch, "status")
+	return d.patch(ctx, desc, desc.statusPatch, "status")
 }
 
 // finalize adds the finalizer, or removes it.
 func (d *Deployer) finalize(ctx context.Context, desc *description, want bool) error {
-	patch := desc.finalizerPatch(want)
-	if patch == nil {
-		return nil
-	}
-	err := d.patch(ctx, desc, patch)
+	err := d.patch(ctx, desc, func() []byte { return desc.finalizerPatch(want) })
 	if !want && gone(err) {
 		return nil
 	}
 	return err
 }
 
-func (d *Deployer) patch(ctx context.Context, desc *description, patch []byte, subresources ...string) error {
+// patchAttempts is how often a patch is tried when others write the Description.
+const patchAttempts = 4
+
+// patch writes a patch unless it is nil. It is made again when somebody has written what
+// does not matter here: a Description that is written all the time is deployed too.
+func (d *Deployer) patch(ctx context.Context, desc *description, patchOf func() []byte, subresources ...string) error {
+	for attempt := 1; ; attempt++ {
+		patch := patchOf()
+		if patch == nil {
+			return nil
+		}
+		object, err := d.patchOnce(ctx, desc, patch, subresources...)
+		switch {
+		case err == nil:
+			desc.object = object
+			return nil
+		case !apierrors.IsConflict(err):
+			return fmt.Errorf("writing Description %s: %w", desc.key(), err)
+		}
+		now, readErr := d.read(ctx, desc.key())
+		if readErr != nil || now == nil || attempt == patchAttempts || !desc.sameAs(now) {
+			return fmt.Errorf("writing Description %s: %w: %w", desc.key(), errChanged, err)
+		}
+		desc.object = now.object
+	}
+}
+
+func (d *Deployer) patchOnce(ctx context.Context, desc *description, patch []byte, subresources ...string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
-	object, err := d.opts.Parent.Resource(Resource).Namespace(desc.object.GetNamespace()).
+	return d.opts.Parent.Resource(Resource).Namespace(desc.object.GetNamespace()).
 		Patch(ctx, desc.object.GetName(), mergePatch, patch, metav1.PatchOptions{FieldManager: FieldManager}, subresources...)
-	switch {
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("writing Description %s: %w: %w", desc.key(), errChanged, err)
-	case err != nil:
-		return fmt.Errorf("writing Description %s: %w", desc.key(), err)
-	}
-	desc.object = object
-	return nil
 }
