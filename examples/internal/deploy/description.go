@@ -1,16 +1,12 @@
 package deploy
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -164,55 +160,6 @@ func (d *description) generic() bool {
 
 func (d *description) deleting() bool  { return d.object.GetDeletionTimestamp() != nil }
 func (d *description) finalized() bool { return slices.Contains(d.object.GetFinalizers(), Finalizer) }
-
-// objects returns the objects that are to be in the child. With an error, it returns those
-// that could be read.
-func (d *description) objects() ([]*unstructured.Unstructured, error) {
-	raw, _, err := unstructured.NestedStringSlice(d.object.Object, "spec", "raw")
-	if err != nil {
-		return nil, fmt.Errorf("reading Description %s: %w", d.key(), err)
-	}
-	var objects []*unstructured.Unstructured
-	var errs []error
-	for i, encoded := range raw {
-		object, err := decode(encoded)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("reading spec.raw[%d] of Description %s: %w", i, d.key(), err))
-			continue
-		}
-		if slices.ContainsFunc(identities(objects), identityOf(object).same) {
-			errs = append(errs, fmt.Errorf("reading spec.raw[%d] of Description %s: %s is in it twice; remove one", i, d.key(), identityOf(object)))
-			continue
-		}
-		objects = append(objects, object)
-	}
-	return objects, errors.Join(errs...)
-}
-
-func decode(encoded string) (*unstructured.Unstructured, error) {
-	data, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		return nil, err
-	}
-	object := &unstructured.Unstructured{}
-	if err := object.UnmarshalJSON(data); err != nil {
-		return nil, err
-	}
-	switch wrong := slices.Concat(content.IsPathSegmentName(object.GetName()), content.IsPathSegmentName(object.GetNamespace())); {
-	case object.GetAPIVersion() == "":
-		return nil, fmt.Errorf("%s has no apiVersion; give it one", identityOf(object))
-	case object.GetName() == "":
-		return nil, fmt.Errorf("the %s has no name; give it one", object.GetKind())
-	case len(wrong) > 0:
-		return nil, fmt.Errorf("the name or namespace of %s %s", identityOf(object), strings.Join(wrong, ", "))
-	}
-	for _, field := range []string{"annotations", "labels"} { // later reads ignore errors
-		if _, _, err := unstructured.NestedStringMap(object.Object, "metadata", field); err != nil {
-			return nil, fmt.Errorf("the %s of %s: %w", field, identityOf(object), err)
-		}
-	}
-	return object, nil
-}
 
 // mark returns what to apply for an object: without the fields that a server sets, and
 // with its owner.
