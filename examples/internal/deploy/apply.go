@@ -111,9 +111,21 @@ func (d *Deployer) planOne(ctx context.Context, p plan, desc *description, objec
 
 // carryOut writes what is due, and prunes what the Description no longer has.
 func (d *Deployer) carryOut(ctx context.Context, desc *description, p plan) error {
+	if err := d.write(ctx, desc, p); err != nil {
+		return err // what was removed may be what the other objects still need
+	}
+	removed := slices.DeleteFunc(desc.owned(), func(id identity) bool {
+		return slices.ContainsFunc(identities(p.valid), id.same)
+	})
+	return d.prune(ctx, p.child, desc, removed, p.uids)
+}
+
+// write writes what is due. It fails when an object can't be written.
+func (d *Deployer) write(ctx context.Context, desc *description, p plan) error {
 	errs := []error{p.failed}
 	for _, w := range p.due {
-		klog.FromContext(ctx).V(2).Info("Applying", "object", identityOf(w.object).String(), "description", desc.key())
+		id := identityOf(w.object)
+		klog.FromContext(ctx).V(2).Info("Applying", "object", id.String(), "description", desc.key())
 		live, err := p.child.apply(ctx, w.resource, w.object)
 		switch {
 		case givesUp(ctx, err):
@@ -121,16 +133,11 @@ func (d *Deployer) carryOut(ctx context.Context, desc *description, p plan) erro
 		case err != nil:
 			errs = append(errs, err)
 		default:
-			p.uids[live.GetUID()] = identityOf(w.object)
+			p.uids[live.GetUID()] = id
+			d.agenda.compared(id.unversioned(), true)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err // what was removed may be what the other objects still need
-	}
-	removed := slices.DeleteFunc(desc.owned(), func(id identity) bool {
-		return slices.ContainsFunc(identities(p.valid), id.same)
-	})
-	return d.prune(ctx, p.child, desc, removed, p.uids)
+	return errors.Join(errs...)
 }
 
 // givesUp reports whether an error of one object means that the others fail as well.

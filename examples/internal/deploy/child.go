@@ -38,7 +38,7 @@ type child struct {
 
 	start    func(run func(context.Context)) // a watch
 	close    context.CancelFunc              // all watches
-	observed func(owner string)              // called for each object that is created, changed or deleted
+	observed func(owner string, id identity) // called for each object that is created, changed or deleted
 
 	refused func() // called when a watch is unauthorized
 
@@ -54,7 +54,7 @@ type kind struct {
 }
 
 // newChild sends no request. For current see Deployer.current.
-func newChild(ctx context.Context, config *rest.Config, gate *syncgate.Gate, running *sync.WaitGroup, current func(context.Context, *child) bool, observed func(owner string), refused func()) (*child, error) {
+func newChild(ctx context.Context, config *rest.Config, gate *syncgate.Gate, running *sync.WaitGroup, current func(context.Context, *child) bool, observed func(string, identity), refused func()) (*child, error) {
 	c := &child{
 		observed: observed, refused: refused,
 		kinds:   map[schema.GroupVersionKind]kind{},

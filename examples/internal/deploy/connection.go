@@ -57,7 +57,7 @@ func (d *Deployer) connect(ctx context.Context) (*child, error) {
 		if moved {
 			d.child.close()
 			for _, key := range Keys(d.opts.Descriptions.GetIndexer(), d.cluster) {
-				d.queue.AddRateLimited(key) // slowly, if the child refuses each new configuration
+				d.retry(key) // slowly, if the child refuses each new configuration
 			}
 		}
 		d.connected.Store(true)
@@ -74,7 +74,7 @@ const reconnect = ""
 // by itself. Reconnect is for the time until then.
 func (d *Deployer) Reconnect() {
 	if d.connected.Load() {
-		d.queue.Add(reconnect)
+		d.Add(reconnect)
 	}
 }
 
@@ -89,7 +89,7 @@ func (d *Deployer) refreshConfig() {
 // refused is called when the child has refused a watch.
 func (d *Deployer) refused() {
 	d.refreshConfig()
-	d.queue.AddAfter(reconnect, repairDelay)
+	d.schedule(reconnect, whole, repairDelay)
 }
 
 // sameWay reports whether two configurations lead to the same server as the same user.

@@ -50,10 +50,6 @@ const (
 	// A Description that fails is retried soon, and then less often.
 	firstRetry = 5 * time.Millisecond
 	maxRetry   = 15 * time.Second
-
-	// repairDelay limits how often the parent is read for an object that somebody
-	// else keeps changing in the child.
-	repairDelay = time.Second
 )
 
 // Options of a [Deployer]. All but Mine and Lost are required.
@@ -82,7 +78,9 @@ type Options struct {
 type Deployer struct {
 	opts    Options
 	cluster Cluster
-	queue   workqueue.TypedRateLimitingInterface[string] // keys of Descriptions
+	queue   workqueue.TypedDelayingInterface[string] // keys of Descriptions
+	agenda  *agenda                                  // what is due for them
+	retries workqueue.TypedRateLimiter[string]       // of Descriptions
 	backlog *syncgate.Backlog[string]
 
 	watches   sync.WaitGroup // of the child
@@ -99,17 +97,27 @@ type Deployer struct {
 func New(opts Options) *Deployer {
 	d := &Deployer{
 		opts: opts, cluster: Cluster{opts.Namespace, opts.Gate.ClusterID()},
+		queue: workqueue.NewTypedDelayingQueue[string](), agenda: newAgenda(),
 		// Each key has a limit of its own: with a common one the failures of one
 		// Description would delay the others.
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry)),
+		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry),
 	}
-	d.backlog = syncgate.NewBacklog(d.queue.Add)
+	d.backlog = syncgate.NewBacklog(d.Add)
 	return d
 }
 
 // Add queues the Description namespace/name to be reconciled. It does not block.
-func (d *Deployer) Add(key string) { d.queue.Add(key) }
+func (d *Deployer) Add(key string) { d.schedule(key, whole, 0) }
+
+// retry queues it too, with a delay that grows with each failure.
+func (d *Deployer) retry(key string) { d.schedule(key, whole, d.retries.When(key)) }
+
+// schedule queues an object of a Description, or the whole of it.
+func (d *Deployer) schedule(key string, id identity, delay time.Duration) {
+	if d.agenda.add(key, id, delay) {
+		d.queue.AddAfter(key, delay)
+	}
+}
 
 // Run deploys until ctx ends. It begins when the gate and the Descriptions have synced.
 // A write in flight is given up when ctx ends. The server may carry it out all the same,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
@@ -27,17 +28,29 @@ func (d *Deployer) work(ctx context.Context) {
 }
 
 func (d *Deployer) process(ctx context.Context, key string) {
-	err := d.reconcile(ctx, key)
+	all, objects, next := d.agenda.take(key)
+	if !next.IsZero() {
+		d.queue.AddAfter(key, time.Until(next))
+	}
+	if !all && len(objects) == 0 {
+		return // it was done with something that was due before
+	}
+	if all {
+		objects = nil
+	}
+	err := d.reconcile(ctx, key, objects)
 	switch {
 	case err == nil:
-		d.queue.Forget(key)
+		if all {
+			d.retries.Forget(key)
+		}
 		return
 	case ctx.Err() != nil || errors.Is(err, syncgate.ErrStopped):
 		return // the next deployer begins with all Descriptions
 	case apierrors.IsUnauthorized(err):
 		d.refreshConfig()
 	}
-	d.queue.AddRateLimited(key)
+	d.retry(key)
 	if log := klog.FromContext(ctx); errors.Is(err, errChanged) || errors.As(err, new(*terminating)) {
 		log.V(4).Info("Will reconcile again", "description", key, "reason", err)
 	} else {
@@ -45,8 +58,8 @@ func (d *Deployer) process(ctx context.Context, key string) {
 	}
 }
 
-// reconcile handles a key of the queue.
-func (d *Deployer) reconcile(ctx context.Context, key string) error {
+// reconcile handles a key of the queue: some objects of a Description, or the whole of it.
+func (d *Deployer) reconcile(ctx context.Context, key string, objects []identity) error {
 	if key == reconnect {
 		if d.opts.Gate.Paused() || !d.mine() {
 			return nil // the next opening does it
@@ -79,7 +92,13 @@ func (d *Deployer) reconcile(ctx context.Context, key string) error {
 	if !d.mine() {
 		return nil
 	}
-	switch err := d.sync(ctx, desc); {
+	repair := objects != nil && !desc.deleting()
+	if repair {
+		err = d.repair(ctx, desc, objects)
+	} else {
+		err = d.sync(ctx, desc)
+	}
+	switch {
 	case errors.Is(err, errParked):
 		return d.saveOutcome(ctx, desc, phasePending, "kept back when it was due: "+d.opts.Gate.State().Message)
 	case errors.As(err, new(*terminating)):
@@ -88,6 +107,8 @@ func (d *Deployer) reconcile(ctx context.Context, key string) error {
 		return err
 	case err != nil:
 		return errors.Join(err, d.saveOutcome(ctx, desc, phaseFailure, err.Error()))
+	case repair:
+		return nil
 	case desc.deleting():
 		return d.finalize(ctx, desc, false)
 	default:
