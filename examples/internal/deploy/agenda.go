@@ -21,7 +21,7 @@ var whole identity
 type agenda struct {
 	mu    sync.Mutex // guards the fields below
 	due   map[string]map[identity]time.Time
-	idle  map[identity]idleness // by object
+	idle  map[identity]idleness // by object, in any version
 	swept time.Time             // when idle was
 }
 
@@ -80,7 +80,7 @@ func (a *agenda) take(key string) (all bool, objects []identity, next time.Time)
 func (a *agenda) delay(id identity) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	idle := a.idle[id]
+	idle := a.idle[id.unversioned()]
 	if time.Since(idle.last) > 2*maxRepairDelay {
 		return repairDelay
 	}
@@ -96,6 +96,7 @@ func (a *agenda) compared(id identity, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
+	id = id.unversioned()
 	if now.Sub(a.swept) > maxRepairDelay {
 		for id, idle := range a.idle {
 			if now.Sub(idle.last) > 2*maxRepairDelay {

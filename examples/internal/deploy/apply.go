@@ -134,7 +134,7 @@ func (d *Deployer) write(ctx context.Context, desc *description, p plan) error {
 			errs = append(errs, err)
 		default:
 			p.uids[live.GetUID()] = id
-			d.agenda.compared(id.unversioned(), true)
+			d.agenda.compared(id, true)
 		}
 	}
 	return errors.Join(errs...)

@@ -25,11 +25,19 @@ type childStub struct {
 	// during is called within each request before it is answered.
 	during func(request string)
 
+	writing  sync.Mutex // held until the event of a write has been sent, so that events are in order
 	mu       sync.Mutex // guards the fields below
 	requests []string
 	objects  map[string]*unstructured.Unstructured // by name
 	version  int
-	watches  []*io.PipeWriter
+	written  *unstructured.Unstructured // by the request that is being answered
+	watches  []stubWatch
+}
+
+// stubWatch is an open watch.
+type stubWatch struct {
+	request *http.Request
+	events  *io.PipeWriter
 }
 
 func newChildStub(t *testing.T) *childStub {
@@ -65,9 +73,17 @@ func (s *childStub) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.answerLocked(r, request), nil
+	response := s.answerLocked(r, request)
+	written := s.written
+	s.written = nil
+	s.mu.Unlock()
+	if written != nil {
+		s.send("MODIFIED", written)
+	}
+	return response, nil
 }
 
 func (s *childStub) answerLocked(r *http.Request, request string) *http.Response {
@@ -166,7 +182,7 @@ func (s *childStub) applyLocked(r *http.Request, name string, dryRun bool) *http
 	if !dryRun {
 		s.version++
 		object.SetResourceVersion(fmt.Sprint(s.version))
-		s.objects[name] = object
+		s.objects[name], s.written = object, object
 	}
 	return answer(http.StatusOK, in(r, object))
 }
@@ -226,7 +242,7 @@ func (s *childStub) watchLocked(r *http.Request) *http.Response {
 		return refuse(http.StatusUnprocessableEntity, "Invalid") // the client then lists
 	}
 	body, events := io.Pipe()
-	s.watches = append(s.watches, events)
+	s.watches = append(s.watches, stubWatch{r, events})
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}
 }
 
@@ -234,8 +250,8 @@ func (s *childStub) watchLocked(r *http.Request) *http.Response {
 func (s *childStub) endWatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, events := range s.watches {
-		_ = events.Close()
+	for _, watch := range s.watches {
+		_ = watch.events.Close()
 	}
 	s.watches = nil
 }
@@ -257,6 +273,8 @@ func (s *childStub) put(name, value string) {
 
 // change changes an object as somebody else than the deployer does.
 func (s *childStub) change(name string, change func(*unstructured.Unstructured)) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	s.mu.Lock()
 	s.version++
 	object := s.objects[name].DeepCopy()
@@ -268,14 +286,21 @@ func (s *childStub) change(name string, change func(*unstructured.Unstructured))
 		delete(s.objects, name)
 		event = "DELETED"
 	}
+	s.mu.Unlock()
+	s.send(event, object)
+}
+
+// send sends an event to all watches.
+func (s *childStub) send(event string, object *unstructured.Unstructured) {
+	s.mu.Lock()
 	watches := slices.Clone(s.watches)
 	s.mu.Unlock()
-	data, err := json.Marshal(map[string]any{"type": event, "object": object})
-	if err != nil {
-		panic(err)
-	}
 	for _, watch := range watches {
-		_, _ = watch.Write(data) // it may have ended
+		data, err := json.Marshal(map[string]any{"type": event, "object": in(watch.request, object)})
+		if err != nil {
+			panic(err)
+		}
+		_, _ = watch.events.Write(data) // it may have ended
 	}
 }
 

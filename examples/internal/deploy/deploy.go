@@ -50,6 +50,10 @@ const (
 	// A Description that fails is retried soon, and then less often.
 	firstRetry = 5 * time.Millisecond
 	maxRetry   = 15 * time.Second
+
+	// tooLargeRetry is for a Description whose status does not fit. Only an edit helps,
+	// and is reconciled at once.
+	tooLargeRetry = 10 * time.Minute
 )
 
 // Options of a [Deployer]. All but Mine and Lost are required.

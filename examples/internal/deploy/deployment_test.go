@@ -34,6 +34,7 @@ type deployment struct {
 
 	deployer *Deployer
 
+	limit     atomic.Int64 // of the bytes of a write to the parent, without a finalizer; 0: none
 	conflicts atomic.Int64 // how many writes of the deployer to the parent meet one
 
 	beforePatch atomic.Value // func(), called before the deployer writes to the parent
@@ -67,6 +68,9 @@ func (r hookedDescriptions) Patch(ctx context.Context, name string, pt types.Pat
 	if hook, ok := r.deployment.beforePatch.Load().(func()); ok {
 		hook()
 	}
+	if limit := r.deployment.limit.Load(); limit > 0 && len(sub) > 0 && len(data) > int(limit) {
+		return nil, apierrors.NewRequestEntityTooLargeError("etcdserver: request is too large")
+	}
 	if r.deployment.conflicts.Add(-1) >= 0 {
 		return nil, apierrors.NewConflict(Resource.GroupResource(), name, nil)
 	}
@@ -90,7 +94,9 @@ func deployTo(t *testing.T, child *childStub, initial ...runtime.Object) *deploy
 	descriptions := NewInformer(parent, "clusternet-abcde", "c1")
 	deployer := New(Options{
 		Parent: hookedParent{parent, d}, Descriptions: descriptions, Namespace: "clusternet-abcde", Gate: gate,
-		Child: func() (*rest.Config, error) { return &rest.Config{Host: "http://child", Transport: child}, nil },
+		Child: func() (*rest.Config, error) {
+			return &rest.Config{Host: "http://child", Transport: child, QPS: -1}, nil
+		},
 	})
 	d.deployer = deployer
 	if _, err := descriptions.AddEventHandler(OnChange(func(_ Cluster, key string) { deployer.Add(key) })); err != nil {

@@ -203,6 +203,14 @@ func (d *description) statusPatch() []byte {
 	return d.patchOf(map[string]any{}, map[string]any{"status": status})
 }
 
+// shortPatch returns the patch for the phase and the reason alone, or nil.
+func (d *description) shortPatch() []byte {
+	if was := newDescription(d.object); was.phase == d.phase && was.reason == d.reason {
+		return nil
+	}
+	return d.patchOf(map[string]any{}, map[string]any{"status": map[string]any{"phase": d.phase, "reason": d.reason}})
+}
+
 // finalizerPatch returns the patch that adds or removes the finalizer, or nil.
 func (d *description) finalizerPatch(want bool) []byte {
 	if d.finalized() == want {

@@ -18,7 +18,6 @@ import (
 // the child. Anybody there can write this mark, so the owner may be none of ours.
 func (d *Deployer) observed(owner string, id identity) {
 	if desc := d.cached(owner); desc != nil && desc.cluster() == d.cluster {
-		id = id.unversioned()
 		d.schedule(owner, id, d.agenda.delay(id))
 	}
 }
@@ -49,7 +48,7 @@ func (d *Deployer) repair(ctx context.Context, desc *description, ids []identity
 		for _, object := range p.valid {
 			id := identityOf(object)
 			found := slices.ContainsFunc(p.due, func(w write) bool { return identityOf(w.object) == id })
-			d.agenda.compared(id.unversioned(), found)
+			d.agenda.compared(id, found)
 		}
 		return d.write(ctx, desc, p)
 	})

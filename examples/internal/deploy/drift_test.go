@@ -32,12 +32,14 @@ func TestDrift(t *testing.T) {
 	d := deployTo(t, child)
 	d.deployed(configMap("noisy", "1"), configMap("drifts", "1"), configMap("other", "1"))
 	d.awaitWatch()
-	child.change("other", value("2")) // what this finds ends the comparisons of what was there at first
-	d.await("the first repair", func() bool { return child.values()["other"] == "1" })
+	for _, name := range []string{"noisy", "drifts", "other"} { // from then on they are watched for sure
+		child.change(name, value("2"))
+		d.await("the first repair", func() bool { return child.values()[name] == "1" })
+	}
 	d.await("the end of comparisons", func() bool {
 		d.deployer.agenda.mu.Lock()
 		defer d.deployer.agenda.mu.Unlock()
-		return len(d.deployer.agenda.due) == 0
+		return len(d.deployer.agenda.due) == 0 && len(d.deployer.agenda.idle) == 3
 	})
 	n := len(child.since(0))
 	for i := range 5 {
@@ -55,6 +57,18 @@ func TestDrift(t *testing.T) {
 	}
 	if foreign, _, _ := unstructured.NestedString(child.objects["noisy"].Object, "data", "foreign"); foreign != "4" {
 		t.Errorf("the field of somebody else is %q; want 4", foreign)
+	}
+}
+
+// So it is in a group other than the core.
+func TestDriftInAGroup(t *testing.T) {
+	child := newChildStub(t)
+	d := deployTo(t, child)
+	d.deployed(inGroup("drifts", "1"))
+	d.awaitWatch()
+	for range 2 {
+		child.change("drifts", value("2"))
+		d.await("the repair", func() bool { return child.values()["drifts"] == "1" })
 	}
 }
 

@@ -93,7 +93,7 @@ func TestGroupOfTheHeir(t *testing.T) {
 	}
 	d.edit("web", configMap("own", "2"))
 	d.await("both", func() bool {
-		return d.phase() == phaseSuccess && d.phaseOf("other") == phaseSuccess && child.values()["same"] == "2"
+		return d.owns("web", "v1 own") && d.phaseOf("other") == phaseSuccess && child.values()["same"] == "2"
 	})
 	if got := child.since(0); slices.Contains(got, "DELETE same") {
 		t.Errorf("the child was sent %q; want the object left to its heir", got)

@@ -50,7 +50,11 @@ func (d *Deployer) process(ctx context.Context, key string) {
 	case apierrors.IsUnauthorized(err):
 		d.refreshConfig()
 	}
-	d.retry(key)
+	if errors.Is(err, errTooLarge) {
+		d.schedule(key, whole, tooLargeRetry)
+	} else {
+		d.retry(key)
+	}
 	if log := klog.FromContext(ctx); errors.Is(err, errChanged) || errors.As(err, new(*terminating)) {
 		log.V(4).Info("Will reconcile again", "description", key, "reason", err)
 	} else {
@@ -103,6 +107,8 @@ func (d *Deployer) reconcile(ctx context.Context, key string, objects []identity
 		return d.saveOutcome(ctx, desc, phasePending, "kept back when it was due: "+d.opts.Gate.State().Message)
 	case errors.As(err, new(*terminating)):
 		return errors.Join(err, d.saveOutcome(ctx, desc, phasePending, err.Error()))
+	case errors.Is(err, errTooLarge): // it has told so
+		return err
 	case ctx.Err() != nil, errors.Is(err, errChanged), errors.Is(err, syncgate.ErrStopped): // not a failure of the Description
 		return err
 	case err != nil:

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -51,10 +52,35 @@ func (d *Deployer) saveOutcome(ctx context.Context, desc *description, phase, re
 	return d.saveStatus(ctx, desc)
 }
 
+// errTooLarge means that the status of a Description does not fit into it.
+var errTooLarge = errors.New("it is too large for the parent cluster; divide it into several Descriptions")
+
 // saveStatus writes the status if it has changed. Like finalize, it fails with errChanged
-// when somebody has written the Description since it was read.
+// when somebody has written the Description since it was read. A status that is too large
+// is told in a short one, and saveStatus fails with errTooLarge.
 func (d *Deployer) saveStatus(ctx context.Context, desc *description) error {
-	return d.patch(ctx, desc, desc.statusPatch, "status")
+	err := d.patch(ctx, desc, desc.statusPatch, "status")
+	if !isTooLarge(err) {
+		return err
+	}
+	problem := fmt.Errorf("writing the status of Description %s, which lists %d objects: %w", desc.key(), len(desc.manifests), errTooLarge)
+	if desc.phase != phasePending {
+		desc.phase = phaseFailure
+	}
+	for _, desc.reason = range []string{problem.Error(), "too large", ""} {
+		err = d.patch(ctx, desc, desc.shortPatch, "status")
+		if !isTooLarge(err) {
+			break
+		}
+	}
+	return errors.Join(problem, err)
+}
+
+// isTooLarge reports whether a write was refused for its size, by the API server or by
+// its storage.
+func isTooLarge(err error) bool {
+	return apierrors.IsRequestEntityTooLargeError(err) ||
+		err != nil && (strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "larger than max"))
 }
 
 // finalize adds the finalizer, or removes it.
