@@ -29,6 +29,7 @@ type plan struct {
 type write struct {
 	resource dynamic.ResourceInterface
 	object   *unstructured.Unstructured
+	from     string // the Description of another parent cluster that has it so far
 }
 
 // apply applies the objects of a Description, and prunes what it no longer has.
@@ -99,6 +100,10 @@ func (d *Deployer) planOne(ctx context.Context, p plan, desc *description, objec
 		if owner := ownerOf(live); owner != desc.key() && d.wants(owner, id) {
 			return nil, fmt.Errorf("applying %s: Description %s has it too; remove it from one of them", id, owner)
 		}
+		if d.takeovers.again(id, d.foreignOwner(live)) {
+			return nil, fmt.Errorf("applying %s: another deployer has taken it over again, for Description %s, "+
+				"which is of another parent cluster or namespace; remove it from one of them", id, ownerOf(live))
+		}
 		if live.GetDeletionTimestamp() != nil {
 			return nil, fmt.Errorf("applying %s: it is being deleted; it is created again once it is gone", id)
 		}
@@ -106,7 +111,7 @@ func (d *Deployer) planOne(ctx context.Context, p plan, desc *description, objec
 			return nil, err
 		}
 	}
-	return &write{resource, object}, nil
+	return &write{resource, object, d.foreignOwner(live)}, nil
 }
 
 // carryOut writes what is due, and prunes what the Description no longer has.
@@ -127,6 +132,10 @@ func (d *Deployer) write(ctx context.Context, desc *description, p plan) error {
 		id := identityOf(w.object)
 		klog.FromContext(ctx).V(2).Info("Applying", "object", id.String(), "description", desc.key())
 		live, err := p.child.apply(ctx, w.resource, w.object)
+		if err == nil {
+			d.takeovers.add(id, w.from)
+			err = p.child.dropOtherClaims(ctx, w.resource, live)
+		}
 		switch {
 		case givesUp(ctx, err):
 			return err

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -214,17 +215,21 @@ func (c *child) find(ctx context.Context, id identity) (dynamic.ResourceInterfac
 	return resource, live, err
 }
 
-// differs reports whether to apply an object would change it.
+// differs reports whether to apply an object would change it. Where an admission webhook
+// does not take dry runs, it compares the object with the fields that were applied before.
 func (c *child) differs(ctx context.Context, resource dynamic.ResourceInterface, object, live *unstructured.Unstructured) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	would, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{
 		FieldManager: FieldManager, Force: true, DryRun: []string{metav1.DryRunAll},
 	})
-	if err != nil {
+	switch {
+	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "dry run"):
+		return !isApplied(live, object), nil
+	case err != nil:
 		return false, fmt.Errorf("applying %s, as a dry run: %w", identityOf(object), err)
 	}
-	return !equal(live, would), nil
+	return changes(live, would) || withoutOtherClaims(live) != nil, nil
 }
 
 // apply returns the object as it is then.
@@ -236,6 +241,26 @@ func (c *child) apply(ctx context.Context, resource dynamic.ResourceInterface, o
 		return nil, fmt.Errorf("applying %s: %w", identityOf(object), err)
 	}
 	return live, nil
+}
+
+// dropOtherClaims has nobody else claim the applied fields of an object. If the object
+// has changed meanwhile, that is left to the next comparison.
+func (c *child) dropOtherClaims(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured) error {
+	claims := withoutOtherClaims(live)
+	if claims == nil {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": live.GetResourceVersion(), "managedFields": claims}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	_, err = resource.Patch(ctx, live.GetName(), mergePatch, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil && !apierrors.IsConflict(err) && !gone(err) {
+		return fmt.Errorf("claiming the fields of %s: %w", identityOf(live), err)
+	}
+	return nil
 }
 
 // delete deletes an object unless it was created anew since it was read. With unchanged,

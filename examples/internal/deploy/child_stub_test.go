@@ -26,6 +26,8 @@ type childStub struct {
 	during func(request string)
 
 	writing  sync.Mutex // held until the event of a write has been sent, so that events are in order
+	noDryRun bool       // an admission webhook does not take them
+
 	mu       sync.Mutex // guards the fields below
 	requests []string
 	objects  map[string]*unstructured.Unstructured // by name
@@ -147,14 +149,22 @@ func (s *childStub) deleteLocked(r *http.Request, name string) *http.Response {
 func (s *childStub) applyLocked(r *http.Request, name string, dryRun bool) *http.Response {
 	data, err := io.ReadAll(r.Body)
 	object := &unstructured.Unstructured{}
-	if err == nil {
+	merges := r.Header.Get("Content-Type") == string(types.MergePatchType)
+	switch {
+	case err != nil:
+	case merges:
+		err = json.Unmarshal(data, &object.Object)
+	default:
 		err = json.Unmarshal(data, object)
 	}
 	if err != nil {
 		s.t.Errorf("the child was sent %s: %v", data, err)
 	}
+	if dryRun && s.noDryRun {
+		return refuseWith(http.StatusBadRequest, "BadRequest", `admission webhook "x.example.com" does not support dry run`)
+	}
 	live := s.objects[name]
-	if r.Header.Get("Content-Type") == string(types.MergePatchType) {
+	if merges {
 		return s.mergeLocked(r, live, object)
 	}
 	fields := fieldsOf(object.Object)
@@ -168,7 +178,7 @@ func (s *childStub) applyLocked(r *http.Request, name string, dryRun bool) *http
 	if live != nil {
 		left := live.DeepCopy()
 		for _, entry := range managedFields(live) {
-			if !isApplied(entry) {
+			if !ofDeployer(entry) {
 				managers = append(managers, entry)
 			}
 		}
@@ -329,6 +339,10 @@ func answer(code int, content any) *http.Response {
 	}
 }
 
-func refuse(code int, reason string) *http.Response {
-	return answer(code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code})
+func refuse(code int, reason string) *http.Response { return refuseWith(code, reason, "") }
+
+func refuseWith(code int, reason, message string) *http.Response {
+	return answer(code, map[string]any{
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code, "message": message,
+	})
 }

@@ -87,6 +87,7 @@ type Deployer struct {
 	retries workqueue.TypedRateLimiter[string]       // of Descriptions
 	backlog *syncgate.Backlog[string]
 
+	takeovers takeovers
 	watches   sync.WaitGroup // of the child
 	connected atomic.Bool    // there is a child
 

@@ -117,6 +117,20 @@ func equal(a, b *unstructured.Unstructured) bool {
 		reflect.DeepEqual(project(a.Object, applied), project(b.Object, applied))
 }
 
+// changes reports whether a write that makes an object what it would be changes a field that
+// is or was applied. To regain a field whose value is right is no reason to write.
+func changes(live, would *unstructured.Unstructured) bool {
+	was, is := appliedFields(live), appliedFields(would)
+	switch {
+	case was == nil && is == nil:
+		return !equal(live, would)
+	case was == nil || is == nil:
+		return true
+	}
+	return !reflect.DeepEqual(project(live.Object, was), project(would.Object, was)) ||
+		!reflect.DeepEqual(project(live.Object, is), project(would.Object, is))
+}
+
 func decided(object *unstructured.Unstructured) map[string]any {
 	content := maps.Clone(object.Object)
 	delete(content, "status")

@@ -15,7 +15,7 @@ type fieldSet = map[string]any
 // appliedFields returns the fields of an object that a deployer has applied; nil: none.
 func appliedFields(object *unstructured.Unstructured) fieldSet {
 	for _, entry := range managedFields(object) {
-		if isApplied(entry) {
+		if ofDeployer(entry) {
 			fields, _ := entry["fieldsV1"].(fieldSet)
 			return fields
 		}
@@ -23,7 +23,7 @@ func appliedFields(object *unstructured.Unstructured) fieldSet {
 	return nil
 }
 
-func isApplied(entry map[string]any) bool {
+func ofDeployer(entry map[string]any) bool {
 	return entry["manager"] == FieldManager && entry["operation"] == string(metav1.ManagedFieldsOperationApply) && entry["subresource"] == nil
 }
 
@@ -39,11 +39,25 @@ func managedFields(object *unstructured.Unstructured) []map[string]any {
 	return all
 }
 
+// isApplied reports whether a live object has the fields of another one, and no other ones
+// that were applied.
+func isApplied(live, object *unstructured.Unstructured) bool {
+	applied := appliedFields(live)
+	if applied == nil {
+		return false
+	}
+	want := object.DeepCopy().Object
+	for _, path := range [][]string{{"apiVersion"}, {"kind"}, {"metadata", "name"}, {"metadata", "namespace"}} { // nobody owns these
+		unstructured.RemoveNestedField(want, path...)
+	}
+	return reflect.DeepEqual(project(live.Object, applied), any(want))
+}
+
 // keepAppliedFields removes all managedFields but those of deployers.
 func keepAppliedFields(object *unstructured.Unstructured) {
 	var kept []any
 	for _, entry := range managedFields(object) {
-		if isApplied(entry) {
+		if ofDeployer(entry) {
 			kept = append(kept, entry)
 		}
 	}

@@ -118,6 +118,8 @@ func (p pruning) owns(ctx context.Context, id identity, live *unstructured.Unstr
 	switch owner := ownerOf(live); {
 	case owner != p.desc.key() && p.alive(owner):
 		return false, nil // another Description has taken it over
+	case p.foreignOwner(live) != "":
+		return false, nil // and so has one of another parent cluster
 	case owner != p.desc.key() && !p.desc.owns(id):
 		return false, nil // it has never been the Description's
 	}
