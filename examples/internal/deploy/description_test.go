@@ -60,7 +60,18 @@ func TestObjects(t *testing.T) {
 		{"no base64", `"raw":["?"]`, 0, []string{"spec.raw[0] of Description clusternet-abcde/web", "illegal base64"}},
 		{"no JSON", encoded(web, "{"), 1, []string{"spec.raw[1] of Description clusternet-abcde/web", "unexpected end of JSON"}},
 		{"no kind", encoded(`{"apiVersion":"v1"}`, web), 1, []string{"spec.raw[0] of Description clusternet-abcde/web", "Kind"}},
-		{"no name", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"web-"}}`), 0, []string{"spec.raw[0]", "the ConfigMap has no name"}},
+		{"no name", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default"}}`), 0, []string{"spec.raw[0]", "the ConfigMap has no name; give it one"}},
+		{"generateName", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"web-"}}`), 0, []string{"spec.raw[0]", "generateName web-", "another object"}},
+		{"null", `"raw":null`, 0, nil},
+		{"null entry", encoded("null\n", web), 1, nil},
+		{"metadata null", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":null}`), 0, []string{"the ConfigMap has no name"}},
+		{"metadata no object", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":[]}`), 0, []string{"the metadata of the ConfigMap"}},
+		{"labels no object", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","labels":["a"]}}`), 0, []string{"the labels of ConfigMap a"}},
+		{"list", encoded(`{"apiVersion":"v1","kind":"List","items":[` + web + `,` + configMap("other", "1") + `]}`), 2, nil},
+		{"list of lists", encoded(`{"apiVersion":"v1","kind":"List","metadata":{"name":null},"items":[{"apiVersion":"v1","kind":"ConfigMapList","items":[` + web + `]}]}`), 1, nil},
+		{"empty list", encoded(`{"apiVersion":"v1","kind":"List","items":null}`, web), 1, nil},
+		{"list with a wrong item", encoded(`{"apiVersion":"v1","kind":"List","items":[` + web + `,{"kind":"ConfigMap"}]}`), 1, []string{"spec.raw[0]", "items[1]"}},
+		{"list with an object twice", encoded(`{"apiVersion":"v1","kind":"List","items":[`+web+`]}`, web), 1, []string{"spec.raw[1]", "is in it twice"}},
 		{"two wrong", encoded("{", web, "["), 1, []string{"spec.raw[0]", "spec.raw[2]"}},
 		{"no list", `"raw":"x"`, 0, []string{"Description clusternet-abcde/web", "raw"}},
 	} {
@@ -209,6 +220,31 @@ func TestMark(t *testing.T) {
 	dotted.SetAnnotations(map[string]string{ownerAnnotation: "clusternet-abcde.web.v1"})
 	if got, want := ownerOf(dotted), "clusternet-abcde/web.v1"; got != want {
 		t.Errorf("ownerOf() = %q, want %q: a name may have dots", got, want)
+	}
+}
+
+// Null is none, as a server has it.
+func TestNull(t *testing.T) {
+	const object = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web"}}`
+	for _, field := range []string{"labels", "annotations", "namespace", "finalizers", "ownerReferences", "generateName"} {
+		d := newDescription(of(t, "", encoded(strings.Replace(object, `{"name"`, `{"`+field+`":null,"name"`, 1)), ""))
+		objects, err := d.objects()
+		if err != nil || len(objects) != 1 {
+			t.Errorf("%s: objects() = %v, %v; want one", field, objects, err)
+			continue
+		}
+		if got, want := d.mark(objects[0]), d.mark(fromJSON(t, object)); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: mark() = %v; want %v", field, got, want)
+		}
+	}
+	d := newDescription(of(t, "", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","labels":{"a":null,"b":"c"}},"data":{"k":null}}`), ""))
+	objects, err := d.objects()
+	if err != nil || len(objects) != 1 {
+		t.Fatalf("objects() = %v, %v; want one", objects, err)
+	}
+	if got := objects[0].Object; !reflect.DeepEqual(got["metadata"], map[string]any{"name": "web", "labels": map[string]any{"b": "c"}}) ||
+		!reflect.DeepEqual(got["data"], map[string]any{"k": nil}) {
+		t.Errorf("the object is %v; want no null in its metadata, and the rest left to the server", got)
 	}
 }
 
