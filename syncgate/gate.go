@@ -32,6 +32,7 @@ import (
 //     If a relist has released it just before, the gate opens. A new ManagedCluster is
 //     evaluated like any other.
 //   - Two tools hold the cluster: the gate opens when both have released it.
+//   - This process holds it by Hold: the gate is closed at once, whatever is known.
 //   - Several ManagedClusters have the ID: the gate is closed while any of them is
 //     held.
 //   - The informer lists again, for example after an outage: the list counts as a whole.
@@ -58,6 +59,7 @@ type Gate struct {
 	hub       *Hub
 	ownsRun   bool // made by New: Run is the gate's to call
 	admission admission
+	locals    []*Hold // of Hold, in the order of the calls; guarded by hub.mu
 
 	// backlogs are those that may have keys parked for this gate. They are guarded
 	// by admission.mu.

@@ -121,6 +121,7 @@ func (h *Hub) publishAllLocked() {
 // new decision on to the dispatcher and the backlogs, and logs it at the given level.
 func (h *Hub) publishLocked(g *Gate, level int) {
 	s := h.effectiveLocked(g.clusterID)
+	s.addLocals(g.locals)
 	isNew := g.admission.publish(s)
 	if isClosed(h.stopped) {
 		g.dropParked()

@@ -61,7 +61,7 @@ const (
 	ReasonStopped         = "Stopped"         // Unknown: Run has ended.
 	ReasonSyncAllowed     = "SyncAllowed"     // Open: nothing holds the cluster.
 	ReasonSyncPaused      = "SyncPaused"      // Paused: spec.syncPaused is true.
-	ReasonHeld            = "Held"            // Paused: only annotations hold the cluster.
+	ReasonHeld            = "Held"            // Paused: annotations or local holds, but not the field.
 	ReasonMalformed       = "Malformed"       // Paused: the flag or a hold has the wrong type.
 	ReasonFieldNotVisible = "FieldNotVisible" // Paused: the informer's Go type or the CRD has no field for the flag.
 	ReasonDeleted         = "Deleted"         // Gone: the ManagedCluster was deleted.
@@ -82,14 +82,19 @@ const (
 type Hold struct {
 	Owner  string // Who holds it. SyncPausedField: the field.
 	Reason string // Why, in the owner's words. Empty for the field.
+	Local  bool   // This process holds it, by Gate.Hold. It is not on the server.
 }
 
 // String returns the owner, and the reason if there is one.
 func (h Hold) String() string {
-	if h.Reason == "" {
-		return h.Owner
+	out := h.Owner
+	if h.Reason != "" {
+		out = fmt.Sprintf("%s (%s)", h.Owner, h.Reason)
 	}
-	return fmt.Sprintf("%s (%s)", h.Owner, h.Reason)
+	if h.Local {
+		out += " of this process"
+	}
+	return out
 }
 
 // State is what a gate knows of its cluster. It is a copy: the gate does not change
@@ -99,7 +104,7 @@ type State struct {
 	Paused  bool   // The decision.
 	Reason  string // One of the Reason constants.
 	Message string // For people: who holds the cluster and why, or what to do.
-	Holds   []Hold // Of all ManagedClusters with this ID: the field first, then by owner.
+	Holds   []Hold // Of all ManagedClusters with this ID: the field first, then by owner. Local ones come last.
 	// Since is when the gate last changed to this Phase and Reason, in this process.
 	Since time.Time
 
