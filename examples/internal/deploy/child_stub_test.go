@@ -26,6 +26,7 @@ type childStub struct {
 	during func(request string)
 
 	writing  sync.Mutex // held until the event of a write has been sent, so that events are in order
+	noKind   bool       // guarded by mu; the CustomResourceDefinition, as it were, is gone
 	noDryRun bool       // an admission webhook does not take them
 
 	mu       sync.Mutex // guards the fields below
@@ -90,6 +91,9 @@ func (s *childStub) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s *childStub) answerLocked(r *http.Request, request string) *http.Response {
 	method, name, _ := strings.Cut(request, " ")
+	if s.noKind && name != "kinds" {
+		return refuse(http.StatusNotFound, "NotFound")
+	}
 	switch method {
 	case "WATCH":
 		return s.watchLocked(r)
@@ -100,6 +104,9 @@ func (s *childStub) answerLocked(r *http.Request, request string) *http.Response
 		})
 	case http.MethodPatch, "DRYRUN":
 		return s.applyLocked(r, name, method == "DRYRUN")
+	}
+	if name == "kinds" && s.noKind {
+		return refuse(http.StatusNotFound, "NotFound")
 	}
 	if name == "kinds" {
 		return answer(http.StatusOK, map[string]any{
