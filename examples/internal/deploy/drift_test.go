@@ -117,11 +117,11 @@ func TestDriftOfWhatIsNotWanted(t *testing.T) {
 	d.deployed(configMap("kept", "1"), configMap("removed", "1"))
 	d.awaitWatch()
 	removed := identity{"v1", "ConfigMap", "default", "removed"}
-	child.during = func(request string) {
+	child.onRequest(func(request string) {
 		if request == "PATCH kept" { // the removal is known to the parent, and not done
 			d.deployer.schedule("clusternet-abcde/web", removed, 0)
 		}
-	}
+	})
 	d.edit("web", configMap("kept", "2"))
 	d.await("the edit", func() bool { return d.owns("web", "v1 kept") && d.phase() == phaseSuccess })
 	n := len(child.since(0))
