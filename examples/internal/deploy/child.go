@@ -17,8 +17,6 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-
-	"github.com/clusternet/syncgate/syncgate"
 )
 
 const (
@@ -41,7 +39,8 @@ type child struct {
 	close    context.CancelFunc              // all watches
 	observed func(owner string, id identity) // called for each object that is created, changed or deleted
 
-	refused func() // called when a watch is unauthorized
+	refused func()                            // called when a watch is unauthorized
+	gone    func(gvk schema.GroupVersionKind) // called when a kind is not served any more
 
 	mu      sync.Mutex // guards the fields below
 	kinds   map[schema.GroupVersionKind]kind
@@ -54,18 +53,18 @@ type kind struct {
 	namespaced bool
 }
 
-// newChild sends no request. For current see Deployer.current.
-func newChild(ctx context.Context, config *rest.Config, gate *syncgate.Gate, running *sync.WaitGroup, current func(context.Context, *child) bool, observed func(string, identity), refused func()) (*child, error) {
+// newChild returns a connection to the child of a deployer. It sends no request.
+func newChild(ctx context.Context, config *rest.Config, d *Deployer) (*child, error) {
 	c := &child{
-		observed: observed, refused: refused,
+		observed: d.observed, refused: d.refused, gone: d.kindGone,
 		kinds:   map[schema.GroupVersionKind]kind{},
 		watched: map[schema.GroupVersionResource]bool{},
 	}
 	operations, watches := rest.CopyConfig(config), rest.CopyConfig(config)
 	operations.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return operationTransport{gate, func(ctx context.Context) bool { return current(ctx, c) }, next}
+		return operationTransport{d.opts.Gate, func(ctx context.Context) bool { return d.current(ctx, c) }, next}
 	})
-	watches.Wrap(func(next http.RoundTripper) http.RoundTripper { return watchTransport{gate, next} })
+	watches.Wrap(func(next http.RoundTripper) http.RoundTripper { return watchTransport{d.opts.Gate, next} })
 	var err error
 	if c.client, err = dynamic.NewForConfig(operations); err != nil {
 		return nil, err
@@ -77,7 +76,7 @@ func newChild(ctx context.Context, config *rest.Config, gate *syncgate.Gate, run
 		return nil, err
 	}
 	ctx, c.close = context.WithCancel(ctx)
-	c.start = func(run func(context.Context)) { running.Go(func() { run(ctx) }) }
+	c.start = func(run func(context.Context)) { d.watches.Go(func() { run(ctx) }) }
 	return c, nil
 }
 

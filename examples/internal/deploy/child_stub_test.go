@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,24 +23,21 @@ import (
 type childStub struct {
 	t *testing.T
 
-	// during is called within each request before it is answered.
-	during func(request string)
+	noKind   bool // guarded by mu; the CustomResourceDefinition, as it were, is gone
+	noDryRun bool // an admission webhook does not take them
 
-	writing  sync.Mutex // held until the event of a write has been sent, so that events are in order
-	noDryRun bool       // an admission webhook does not take them
-
-	mu       sync.Mutex // guards the fields below
+	mu       sync.Mutex           // guards the fields below
+	during   func(request string) // called within each request before it is answered
 	requests []string
 	objects  map[string]*unstructured.Unstructured // by name
 	version  int
-	written  *unstructured.Unstructured // by the request that is being answered
 	watches  []stubWatch
 }
 
 // stubWatch is an open watch.
 type stubWatch struct {
 	request *http.Request
-	events  *io.PipeWriter
+	events  chan<- []byte
 }
 
 func newChildStub(t *testing.T) *childStub {
@@ -49,6 +47,13 @@ func newChildStub(t *testing.T) *childStub {
 // aliasGroup serves the same objects as the core group does, as extensions and
 // networking.k8s.io once did.
 const aliasGroup = "alias.example.com"
+
+// onRequest has a function called within each request before it is answered.
+func (s *childStub) onRequest(during func(request string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.during = during
+}
 
 // describeRequest names a request, for example "GET web".
 func describeRequest(r *http.Request) string {
@@ -70,26 +75,22 @@ func (s *childStub) RoundTrip(r *http.Request) (*http.Response, error) {
 	request := describeRequest(r)
 	s.mu.Lock()
 	s.requests = append(s.requests, request)
+	during := s.during
 	s.mu.Unlock()
-	s.during(request)
+	during(request)
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
 	s.mu.Lock()
-	response := s.answerLocked(r, request)
-	written := s.written
-	s.written = nil
-	s.mu.Unlock()
-	if written != nil {
-		s.send("MODIFIED", written)
-	}
-	return response, nil
+	defer s.mu.Unlock()
+	return s.answerLocked(r, request), nil
 }
 
 func (s *childStub) answerLocked(r *http.Request, request string) *http.Response {
 	method, name, _ := strings.Cut(request, " ")
+	if s.noKind && name != "kinds" {
+		return refuse(http.StatusNotFound, "NotFound")
+	}
 	switch method {
 	case "WATCH":
 		return s.watchLocked(r)
@@ -100,6 +101,9 @@ func (s *childStub) answerLocked(r *http.Request, request string) *http.Response
 		})
 	case http.MethodPatch, "DRYRUN":
 		return s.applyLocked(r, name, method == "DRYRUN")
+	}
+	if name == "kinds" && s.noKind {
+		return refuse(http.StatusNotFound, "NotFound")
 	}
 	if name == "kinds" {
 		return answer(http.StatusOK, map[string]any{
@@ -137,123 +141,58 @@ func (s *childStub) deleteLocked(r *http.Request, name string) *http.Response {
 		only.ResourceVersion != nil && *only.ResourceVersion != object.GetResourceVersion()) {
 		return refuse(http.StatusConflict, "Conflict")
 	}
+	s.version++
+	object = object.DeepCopy()
+	object.SetResourceVersion(fmt.Sprint(s.version))
 	if len(object.GetFinalizers()) > 0 {
 		now := metav1.Now()
 		object.SetDeletionTimestamp(&now)
+		s.objects[name] = object
+		s.sendLocked("MODIFIED", object)
 	} else {
 		delete(s.objects, name)
+		s.sendLocked("DELETED", object)
 	}
 	return answer(http.StatusOK, object)
-}
-
-func (s *childStub) applyLocked(r *http.Request, name string, dryRun bool) *http.Response {
-	data, err := io.ReadAll(r.Body)
-	object := &unstructured.Unstructured{}
-	merges := r.Header.Get("Content-Type") == string(types.MergePatchType)
-	switch {
-	case err != nil:
-	case merges:
-		err = json.Unmarshal(data, &object.Object)
-	default:
-		err = json.Unmarshal(data, object)
-	}
-	if err != nil {
-		s.t.Errorf("the child was sent %s: %v", data, err)
-	}
-	if dryRun && s.noDryRun {
-		return refuseWith(http.StatusBadRequest, "BadRequest", `admission webhook "x.example.com" does not support dry run`)
-	}
-	live := s.objects[name]
-	if merges {
-		return s.mergeLocked(r, live, object)
-	}
-	fields := fieldsOf(object.Object)
-	for _, own := range []string{"f:apiVersion", "f:kind"} {
-		delete(fields, own)
-	}
-	for _, own := range []string{"f:name", "f:namespace"} {
-		delete(fields["f:metadata"].(fieldSet), own)
-	}
-	var managers []any
-	if live != nil {
-		left := live.DeepCopy()
-		for _, entry := range managedFields(live) {
-			if !ofDeployer(entry) {
-				managers = append(managers, entry)
-			}
-		}
-		remove(left.Object, subtract(appliedFields(live), fields), managers)
-		merge(left.Object, object.Object)
-		object = left
-	}
-	managers = append(managers, map[string]any{"manager": FieldManager, "operation": "Apply", "fieldsV1": fields})
-	_ = unstructured.SetNestedField(object.Object, managers, "metadata", "managedFields")
-	object.SetUID(types.UID("uid-" + name))
-	if !dryRun {
-		s.version++
-		object.SetResourceVersion(fmt.Sprint(s.version))
-		s.objects[name], s.written = object, object
-	}
-	return answer(http.StatusOK, in(r, object))
-}
-
-// mergeLocked answers a merge patch of metadata.managedFields.
-func (s *childStub) mergeLocked(r *http.Request, live, patch *unstructured.Unstructured) *http.Response {
-	if live == nil || patch.GetResourceVersion() != live.GetResourceVersion() {
-		return refuse(http.StatusConflict, "Conflict")
-	}
-	live = live.DeepCopy()
-	managers, _, _ := unstructured.NestedFieldNoCopy(patch.Object, "metadata", "managedFields")
-	_ = unstructured.SetNestedField(live.Object, managers, "metadata", "managedFields")
-	s.version++
-	live.SetResourceVersion(fmt.Sprint(s.version))
-	s.objects[live.GetName()] = live
-	return answer(http.StatusOK, in(r, live))
-}
-
-// fieldsOf returns the fields of an object, in which all lists are atomic.
-func fieldsOf(content map[string]any) fieldSet {
-	fields := fieldSet{}
-	for name, value := range content {
-		members, _ := value.(map[string]any)
-		fields["f:"+name] = fieldsOf(members)
-	}
-	return fields
-}
-
-// remove removes fields that none of these managers has.
-func remove(content map[string]any, fields fieldSet, managers []any) {
-	for _, manager := range managers {
-		fields = subtract(fields, manager.(map[string]any)["fieldsV1"].(fieldSet))
-	}
-	for key, sub := range fields {
-		name := strings.TrimPrefix(key, "f:")
-		if members, ok := content[name].(map[string]any); ok && hasMembers(sub.(fieldSet)) {
-			remove(members, sub.(fieldSet), nil)
-		} else {
-			delete(content, name)
-		}
-	}
-}
-
-func merge(content, other map[string]any) {
-	for name, value := range other {
-		into, isMap := content[name].(map[string]any)
-		if members, ok := value.(map[string]any); ok && isMap {
-			merge(into, members)
-		} else {
-			content[name] = value
-		}
-	}
 }
 
 func (s *childStub) watchLocked(r *http.Request) *http.Response {
 	if r.URL.Query().Has("sendInitialEvents") {
 		return refuse(http.StatusUnprocessableEntity, "Invalid") // the client then lists
 	}
-	body, events := io.Pipe()
-	s.watches = append(s.watches, stubWatch{r, events})
+	body, writer := io.Pipe()
+	events := make(chan []byte, 10000) // more than any test makes
+	go func() {
+		for event := range events {
+			_, _ = writer.Write(event) // the client may have gone
+		}
+		_ = writer.Close()
+	}()
+	watch := stubWatch{r, events}
+	s.watches = append(s.watches, watch)
+	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	for _, object := range s.objects {
+		if version, _ := strconv.Atoi(object.GetResourceVersion()); version > since {
+			watch.send("MODIFIED", object)
+		}
+	}
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}
+}
+
+// send sends an event.
+func (w stubWatch) send(event string, object *unstructured.Unstructured) {
+	data, err := json.Marshal(map[string]any{"type": event, "object": in(w.request, object)})
+	if err != nil {
+		panic(err)
+	}
+	w.events <- data
+}
+
+// sendLocked sends an event to all watches.
+func (s *childStub) sendLocked(event string, object *unstructured.Unstructured) {
+	for _, watch := range s.watches {
+		watch.send(event, object)
+	}
 }
 
 // endWatches ends all watches, as a server does after some minutes.
@@ -261,7 +200,7 @@ func (s *childStub) endWatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, watch := range s.watches {
-		_ = watch.events.Close()
+		close(watch.events)
 	}
 	s.watches = nil
 }
@@ -283,34 +222,18 @@ func (s *childStub) put(name, value string) {
 
 // change changes an object as somebody else than the deployer does.
 func (s *childStub) change(name string, change func(*unstructured.Unstructured)) {
-	s.writing.Lock()
-	defer s.writing.Unlock()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.version++
 	object := s.objects[name].DeepCopy()
 	change(object)
 	object.SetResourceVersion(fmt.Sprint(s.version))
 	s.objects[name] = object
-	event := "MODIFIED"
 	if object.GetDeletionTimestamp() != nil && len(object.GetFinalizers()) == 0 {
 		delete(s.objects, name)
-		event = "DELETED"
-	}
-	s.mu.Unlock()
-	s.send(event, object)
-}
-
-// send sends an event to all watches.
-func (s *childStub) send(event string, object *unstructured.Unstructured) {
-	s.mu.Lock()
-	watches := slices.Clone(s.watches)
-	s.mu.Unlock()
-	for _, watch := range watches {
-		data, err := json.Marshal(map[string]any{"type": event, "object": in(watch.request, object)})
-		if err != nil {
-			panic(err)
-		}
-		_, _ = watch.events.Write(data) // it may have ended
+		s.sendLocked("DELETED", object)
+	} else {
+		s.sendLocked("MODIFIED", object)
 	}
 }
 

@@ -50,7 +50,7 @@ func (d *Deployer) connect(ctx context.Context) (*child, error) {
 	}
 	moved := d.child != nil && !sameWay(config, d.config)
 	if d.child == nil || moved {
-		next, err := newChild(ctx, config, d.opts.Gate, &d.watches, d.current, d.observed, d.refused)
+		next, err := newChild(ctx, config, d)
 		if err != nil {
 			return nil, fmt.Errorf("making a client of cluster %s: %w", d.cluster, err)
 		}

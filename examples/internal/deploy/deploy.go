@@ -146,5 +146,8 @@ func (d *Deployer) Run(ctx context.Context) error {
 	running.Wait()
 	d.disconnect()
 	d.watches.Wait()
+	for _, key := range Keys(d.opts.Descriptions.GetIndexer(), d.cluster) {
+		d.backlog.Forget(key)
+	}
 	return nil
 }

@@ -75,9 +75,16 @@ func (c *child) watch(resource schema.GroupVersionResource) {
 		}
 		return obj, nil
 	})
+	var end context.CancelFunc // it is set before the informer runs
 	_ = inf.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		if apierrors.IsUnauthorized(err) && ctx.Err() == nil {
+		switch {
+		case ctx.Err() != nil:
+		case apierrors.IsUnauthorized(err):
 			c.refused()
+		case apierrors.IsNotFound(err):
+			end()
+			c.withdrawn(resource)
+			return
 		}
 		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
@@ -101,7 +108,40 @@ func (c *child) watch(resource schema.GroupVersionResource) {
 		},
 		DeleteFunc: notify,
 	})
-	c.start(inf.RunWithContext)
+	c.start(func(ctx context.Context) {
+		ctx, end = context.WithCancel(ctx)
+		defer end()
+		inf.RunWithContext(ctx)
+	})
+}
+
+// withdrawn ends what is known of a resource that the child does not serve any more, for
+// example because its CustomResourceDefinition was deleted.
+func (c *child) withdrawn(resource schema.GroupVersionResource) {
+	c.mu.Lock()
+	delete(c.watched, resource)
+	var kinds []schema.GroupVersionKind
+	for gvk, k := range c.kinds {
+		if k.resource == resource {
+			kinds = append(kinds, gvk)
+			delete(c.kinds, gvk)
+		}
+	}
+	c.mu.Unlock()
+	for _, gvk := range kinds {
+		c.gone(gvk)
+	}
+}
+
+// kindGone is called when the child does not serve a kind any more. Those who have objects
+// of it begin to watch again when it is back.
+func (d *Deployer) kindGone(gvk schema.GroupVersionKind) {
+	for _, key := range Keys(d.opts.Descriptions.GetIndexer(), d.cluster) {
+		desc := d.cached(key)
+		if desc != nil && slices.ContainsFunc(desc.owned(), func(id identity) bool { return id.gvk().GroupKind() == gvk.GroupKind() }) {
+			d.schedule(key, whole, repairDelay)
+		}
+	}
 }
 
 // equal reports whether two states of an object are the same in all that a Description

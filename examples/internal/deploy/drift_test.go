@@ -72,6 +72,44 @@ func TestDriftInAGroup(t *testing.T) {
 	}
 }
 
+// A kind that the child does not serve any more is not watched any more, until it is back.
+func TestKindGoes(t *testing.T) {
+	child := newChildStub(t)
+	d := deployTo(t, child)
+	d.deployed(inGroup("one", "1"))
+	d.awaitWatch()
+	serve := func(serve bool) {
+		child.mu.Lock()
+		defer child.mu.Unlock()
+		child.noKind = !serve
+		clear(child.objects)
+	}
+	watched := func() int {
+		c := d.deployer.child
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.watched)
+	}
+	serve(false)
+	child.endWatches()
+	d.await("the failure", func() bool {
+		return d.phase() == phaseFailure && strings.Contains(d.reason(), "does not serve this kind")
+	})
+	if got := watched(); got != 0 {
+		t.Errorf("%d resources are watched; want none", got)
+	}
+	n := len(child.since(0))
+	d.await("two more tries", func() bool { return count(child.since(n), "GET kinds") > 2 })
+	if got := slices.Compact(child.since(n)); !slices.Equal(got, []string{"GET kinds"}) {
+		t.Errorf("the child was sent %q; want that it is asked for its kinds alone", got)
+	}
+	serve(true)
+	d.await("the kind", func() bool { return d.phase() == phaseSuccess && child.values()["one"] == "1" })
+	d.awaitWatch()
+	child.change("one", value("2"))
+	d.await("the repair", func() bool { return child.values()["one"] == "1" })
+}
+
 // An object that is repaired was removed from its Description, or does not belong to it yet.
 func TestDriftOfWhatIsNotWanted(t *testing.T) {
 	child := newChildStub(t)
@@ -79,11 +117,11 @@ func TestDriftOfWhatIsNotWanted(t *testing.T) {
 	d.deployed(configMap("kept", "1"), configMap("removed", "1"))
 	d.awaitWatch()
 	removed := identity{"v1", "ConfigMap", "default", "removed"}
-	child.during = func(request string) {
+	child.onRequest(func(request string) {
 		if request == "PATCH kept" { // the removal is known to the parent, and not done
 			d.deployer.schedule("clusternet-abcde/web", removed, 0)
 		}
-	}
+	})
 	d.edit("web", configMap("kept", "2"))
 	d.await("the edit", func() bool { return d.owns("web", "v1 kept") && d.phase() == phaseSuccess })
 	n := len(child.since(0))

@@ -34,7 +34,7 @@ func TestPauseWithinAnyRequest(t *testing.T) {
 				child.put("removed", "1")
 				ready, paused := make(chan *deployment, 1), make(chan struct{})
 				var once sync.Once
-				child.during = func(got string) {
+				child.onRequest(func(got string) {
 					if got != request {
 						return
 					}
@@ -46,7 +46,7 @@ func TestPauseWithinAnyRequest(t *testing.T) {
 						}
 						close(paused)
 					})
-				}
+				})
 				d := deployTo(t, child, of(t, test.metadata+`"finalizers":["`+Finalizer+`"]`,
 					`"deployer":"Generic",`+encoded(configMap("edited", "2"), configMap("new", "2")), owned))
 				ready <- d
@@ -100,7 +100,7 @@ func TestPauseWithinAPrune(t *testing.T) {
 	child.put("removed", "1")
 	ready := make(chan *deployment, 1)
 	var once sync.Once
-	child.during = func(request string) {
+	child.onRequest(func(request string) {
 		if request != "GET removed" {
 			return
 		}
@@ -112,7 +112,7 @@ func TestPauseWithinAPrune(t *testing.T) {
 			d.create("other", configMap("other", "1"))
 			d.await("the other Description", func() bool { return d.phaseOf("other") == phaseSuccess })
 		})
-	}
+	})
 	d := deployTo(t, child, of(t, `"finalizers":["`+Finalizer+`"]`, `"deployer":"Generic",`+encoded(configMap("kept", "1")), owned))
 	ready <- d
 	want := map[string]string{"kept": "1", "removed": "1", "other": "1"}

@@ -85,12 +85,12 @@ func TestGroupOfTheHeir(t *testing.T) {
 	child := newChildStub(t)
 	d := deployTo(t, child)
 	d.deployed(configMap("same", "1"), configMap("own", "1"))
-	child.during = func(request string) { // the other Description comes just before the prune
+	child.onRequest(func(request string) { // the other Description comes just before the prune
 		if request == "PATCH own" {
 			d.create("other", inGroup("same", "2"), configMap("later", "1"))
 			d.await("the informer", func() bool { return len(d.deployer.wantedByOthers(newDescription(d.description("web")))) > 0 })
 		}
-	}
+	})
 	d.edit("web", configMap("own", "2"))
 	d.await("both", func() bool {
 		return d.owns("web", "v1 own") && d.phaseOf("other") == phaseSuccess && child.values()["same"] == "2"
@@ -145,11 +145,11 @@ func TestDeletesWhatIsBusy(t *testing.T) {
 	child := newChildStub(t)
 	d := deployTo(t, child)
 	d.deployed(configMap("busy", "1"), configMap("kept", "1"))
-	child.during = func(request string) {
+	child.onRequest(func(request string) {
 		if request == "DELETE busy" {
 			child.change("busy", func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{"busy": o.GetResourceVersion()}) })
 		}
-	}
+	})
 	n := len(child.since(0))
 	d.edit("web", configMap("kept", "1"))
 	d.await("the deletion", func() bool { _, there := child.values()["busy"]; return !there && d.phase() == phaseSuccess })
@@ -169,11 +169,11 @@ func TestDeletesWhatComesBack(t *testing.T) {
 	child := newChildStub(t)
 	d := deployTo(t, child)
 	d.deployed(configMap("busy", "1"), configMap("kept", "1"))
-	child.during = func(request string) {
+	child.onRequest(func(request string) {
 		if request == "DELETE busy" {
 			child.change("busy", func(o *unstructured.Unstructured) { o.SetUID(o.GetUID() + "'") })
 		}
-	}
+	})
 	d.edit("web", configMap("kept", "1"))
 	d.await("the failure", func() bool {
 		return d.phase() == phaseFailure && strings.Contains(d.reason(), "others create it again")

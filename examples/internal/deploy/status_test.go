@@ -66,11 +66,11 @@ func TestPendingIsTooLarge(t *testing.T) {
 func TestSuccessIsTooLarge(t *testing.T) {
 	child := newChildStub(t)
 	d := deployTo(t, child)
-	child.during = func(request string) {
+	child.onRequest(func(request string) {
 		if request == "PATCH first" {
 			d.limit.Store(130)
 		}
-	}
+	})
 	d.create("web", configMap("first", "1"))
 	d.await("the failure", func() bool { return d.phase() == phaseFailure })
 }
