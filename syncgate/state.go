@@ -3,6 +3,7 @@ package syncgate
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +19,9 @@ const (
 
 	// HoldPrefix is the prefix of an annotation that holds a ManagedCluster. The
 	// rest of the name is the owner of the hold, and the value is the reason. The
-	// value "false" releases the hold. Owners hold independently.
+	// value "false" releases the hold. Owners hold independently. A name that only
+	// looks like a hold, such as one without an owner, holds nothing: State.Message and
+	// a log line say so.
 	HoldPrefix = api.HoldPrefix
 )
 
@@ -84,8 +87,13 @@ type Hold struct {
 	Reason string // Why, in the owner's words. Empty for the field.
 }
 
-// String returns the owner, and the reason if there is one.
+// String returns the owner, and the reason if there is one. A reason that looks like a
+// release, such as "False", is explained.
 func (h Hold) String() string {
+	switch strings.ToLower(strings.Trim(h.Reason, " \t\r\n\"'")) {
+	case "false", "no", "off", "0", "none", "null", "released":
+		return fmt.Sprintf("%s (%q holds; only \"false\" releases)", h.Owner, h.Reason)
+	}
 	if h.Reason == "" {
 		return h.Owner
 	}
