@@ -126,7 +126,7 @@ func (w *observedWatch) observe(event watch.Event) watch.Event {
 	case event.Type == watch.Error:
 		err := apierrors.FromObject(event.Object)
 		// An expired history is no fault. The relist that follows may find one.
-		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		if apierrors.IsResourceExpired(err) {
 			w.source.recordRelisting()
 		} else {
 			w.source.recordFailure(err)
@@ -145,9 +145,7 @@ func (w *observedWatch) observe(event watch.Event) watch.Event {
 		return event
 	}
 	obj = trim(obj)
-	if event.Type != watch.Deleted {
-		w.source.remember(w.history, obj)
-	}
+	w.source.remember(w.history, obj)
 	return watch.Event{Type: event.Type, Object: obj}
 }
 

@@ -52,8 +52,21 @@ func (h *Hub) observe(obj any) {
 		if o.flag == flagNotVisible && h.notVisible == "" {
 			h.notVisible = o.flagProblem
 		}
+		before := h.nearMissesLocked(key)
 		h.publishChangedLocked(h.table.observe(key, o))
+		for _, name := range h.nearMissesLocked(key) {
+			if !slices.Contains(before, name) {
+				h.logLocked(0, "An annotation looks like a hold but is none; rename it to "+HoldPrefix+"OWNER", "managedCluster", key, "annotation", name)
+			}
+		}
 	})
+}
+
+func (h *Hub) nearMissesLocked(key types.NamespacedName) []string {
+	if o := h.table.objects[key]; o != nil {
+		return o.nearMisses
+	}
+	return nil
 }
 
 // remove takes in that a ManagedCluster is gone, or has left the selection.

@@ -3,6 +3,7 @@ package syncgate
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +19,9 @@ const (
 
 	// HoldPrefix is the prefix of an annotation that holds a ManagedCluster. The
 	// rest of the name is the owner of the hold, and the value is the reason. The
-	// value "false" releases the hold. Owners hold independently.
+	// value "false" releases the hold. Owners hold independently. A name that only
+	// looks like a hold, such as one without an owner, holds nothing: State.Message and
+	// a log line say so.
 	HoldPrefix = api.HoldPrefix
 )
 
@@ -85,16 +88,29 @@ type Hold struct {
 	Local  bool   // This process holds it, by Gate.Hold. It is not on the server.
 }
 
-// String returns the owner, and the reason if there is one.
+// String returns the owner, and the reason if there is one. A reason that looks like a
+// release, such as "False", is explained.
 func (h Hold) String() string {
 	out := h.Owner
-	if h.Reason != "" {
-		out = fmt.Sprintf("%s (%s)", h.Owner, h.Reason)
+	switch {
+	case h.Reason == "":
+	case !h.Local && looksReleased(h.Reason):
+		out += fmt.Sprintf(" (%q holds; only \"false\" releases)", h.Reason)
+	default:
+		out += fmt.Sprintf(" (%s)", h.Reason)
 	}
 	if h.Local {
 		out += " of this process"
 	}
 	return out
+}
+
+func looksReleased(reason string) bool {
+	switch strings.ToLower(strings.Trim(reason, " \t\r\n\"'")) {
+	case "false", "no", "off", "0", "none", "null", "released":
+		return true
+	}
+	return false
 }
 
 // State is what a gate knows of its cluster. It is a copy: the gate does not change
