@@ -20,7 +20,7 @@ func ExampleHold_Do() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = backup.Do(ctx, "nightly", func(ctx context.Context) error {
+	err = backup.Do(ctx, "nightly", func(context.Context) error {
 		return nil // make the backup
 	})
 	if err != nil {

@@ -132,7 +132,7 @@ const (
 
 // Each party needs one read and one write, and there is no conflict.
 func TestPartiesPauseAndResume(t *testing.T) {
-	withParties(t, both, one(), func(t *testing.T, p *parties) {
+	withParties(t, both, one(), func(_ *testing.T, p *parties) {
 		p.pass(time.Hour)
 		p.wantRequests("for a cluster that was never paused")
 

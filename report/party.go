@@ -130,11 +130,12 @@ func fingerprint(holds []syncgate.Hold) string {
 	if len(holds) == 0 {
 		return ""
 	}
-	hash := sha256.New()
+	var text []byte
 	for _, hold := range holds {
-		fmt.Fprintf(hash, "%q=%q,", hold.Owner, hold.Reason)
+		text = fmt.Appendf(text, "%q=%q,", hold.Owner, hold.Reason)
 	}
-	return hex.EncodeToString(hash.Sum(nil))[:12]
+	hash := sha256.Sum256(text)
+	return hex.EncodeToString(hash[:6])
 }
 
 // parties returns which parties must have drained, sorted, and whether this one reports

@@ -128,7 +128,7 @@ func (b *Backlog[K]) Do(ctx context.Context, g *Gate, key K, fn func(context.Con
 		if err == nil {
 			return false, nil
 		}
-		if !errors.Is(err, refusedBy{&g.admission}) {
+		if !errors.Is(err, refusedError{&g.admission}) {
 			return false, err
 		}
 		if parked, err := b.park(g, key); parked || err != nil {

@@ -34,14 +34,14 @@ func (r *refusal) Error() string {
 }
 
 func (r *refusal) Is(target error) bool {
-	if by, ok := target.(refusedBy); ok {
+	if by, ok := target.(refusedError); ok {
 		return by.admission == r.admission
 	}
 	return target == ErrPaused || target == ErrStopped && r.state.Reason == ReasonStopped
 }
 
-// refusedBy matches, by errors.Is, the refusals of one gate. errors.As does not find a
+// refusedError matches, by errors.Is, the refusals of one gate. errors.As does not find a
 // refusal in an Aggregate of apimachinery.
-type refusedBy struct{ admission *admission }
+type refusedError struct{ admission *admission }
 
-func (refusedBy) Error() string { return "refused" }
+func (refusedError) Error() string { return "refused" }
