@@ -142,8 +142,8 @@ func (d *Deployer) kindGone(gvk schema.GroupVersionKind) {
 }
 
 // equal reports whether two states of an object are the same in all that a Description
-// decides: the fields that were applied for it. Where the server tells no fields, these
-// are all fields.
+// decides: the fields that were applied for it. Where the server reports no
+// such fields, all fields are compared.
 func equal(a, b *unstructured.Unstructured) bool {
 	applied, same := appliedFields(a), appliedFields(b)
 	if applied == nil && same == nil {
