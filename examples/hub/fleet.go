@@ -53,7 +53,7 @@ type deployer struct {
 func (d *deployer) run(ctx context.Context, before <-chan struct{}) error {
 	defer close(d.ended)
 	if before != nil {
-		<-before // it has been told to end
+		<-before // its end is closed already
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -9,6 +9,12 @@
 // already and has no owner becomes the Description's, and is deleted with it. Whoever
 // may write Descriptions of a cluster may do in that cluster what the deployer may do.
 //
+// Only the fields that were applied count as changed by others, and only the object that
+// has changed is compared. Objects are deleted in the reverse order of their application.
+// A Description waits for those that are still being deleted, and says Pending until then.
+// It is not deployed when its status does not fit into the parent, or when a deployer of
+// another parent takes one of its objects back. The status then says Failure and why.
+//
 // # While the cluster is paused
 //
 // A paused child gets no request. The requests for a Description are two operations:

@@ -25,10 +25,7 @@ func (d *Deployer) observed(owner string, id identity) {
 // repair applies some objects of a Description that others may have changed. What else is
 // to be done for these objects is left to a reconciliation of the whole Description.
 func (d *Deployer) repair(ctx context.Context, desc *description, ids []identity) error {
-	objects, err := desc.objects()
-	if err != nil {
-		return nil // this is in the status already
-	}
+	objects, _ := desc.objects() // an error is in the status already
 	unlike := func(o *unstructured.Unstructured) bool { return !slices.ContainsFunc(ids, identityOf(o).same) }
 	some := slices.DeleteFunc(slices.Clone(objects), unlike)
 	for _, id := range ids {
@@ -145,8 +142,8 @@ func (d *Deployer) kindGone(gvk schema.GroupVersionKind) {
 }
 
 // equal reports whether two states of an object are the same in all that a Description
-// decides: the fields that were applied for it. Where the server tells no fields, these
-// are all fields.
+// decides: the fields that were applied for it. Where the server reports no
+// such fields, all fields are compared.
 func equal(a, b *unstructured.Unstructured) bool {
 	applied, same := appliedFields(a), appliedFields(b)
 	if applied == nil && same == nil {

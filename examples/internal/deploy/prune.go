@@ -116,7 +116,7 @@ func (p pruning) owns(ctx context.Context, id identity, live *unstructured.Unstr
 		return false, nil
 	}
 	switch owner := ownerOf(live); {
-	case owner != p.desc.key() && p.alive(owner):
+	case owner != p.desc.key() && p.claims(owner, id):
 		return false, nil // another Description has taken it over
 	case p.foreignOwner(live) != "":
 		return false, nil // and so has one of another parent cluster
@@ -137,12 +137,6 @@ func (p pruning) owns(ctx context.Context, id identity, live *unstructured.Unstr
 	return true, nil
 }
 
-// alive reports whether there is a Description that can own objects of the child.
-func (d *Deployer) alive(key string) bool {
-	desc := d.cached(key)
-	return desc != nil && d.ours(desc)
-}
-
 // wants reports whether a Description is to have an object in the child.
 func (d *Deployer) wants(key string, id identity) bool {
 	other := d.cached(key)
@@ -151,6 +145,21 @@ func (d *Deployer) wants(key string, id identity) bool {
 	}
 	objects, _ := other.objects() // an object that can't be read is not wanted
 	return slices.ContainsFunc(identities(objects), id.same)
+}
+
+// claims reports whether a Description has, or is to have, an object in the child, in any
+// group that serves it.
+func (d *Deployer) claims(key string, id identity) bool {
+	other := d.cached(key)
+	if other == nil || other.cluster() != d.cluster {
+		return false
+	}
+	ids := other.owned()
+	if !other.deleting() && d.ours(other) {
+		objects, _ := other.objects()
+		ids = append(ids, identities(objects)...)
+	}
+	return slices.ContainsFunc(ids, func(other identity) bool { return other.anyGroup() == id.anyGroup() })
 }
 
 // heir is a Description that is to have an object.

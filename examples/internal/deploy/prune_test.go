@@ -100,6 +100,24 @@ func TestGroupOfTheHeir(t *testing.T) {
 	}
 }
 
+// A mark of a Description that has no such object takes it from nobody.
+func TestMarkOfAnother(t *testing.T) {
+	child := newChildStub(t)
+	d := deployTo(t, child)
+	d.deployed(configMap("marked", "1"), configMap("kept", "1"))
+	d.create("other", configMap("others", "1"))
+	d.await("the other Description", func() bool { return d.phaseOf("other") == phaseSuccess })
+	d.setPaused(true)
+	child.change("marked", func(o *unstructured.Unstructured) {
+		annotations := o.GetAnnotations()
+		annotations[ownerAnnotation] = "clusternet-abcde.other"
+		o.SetAnnotations(annotations)
+	})
+	d.edit("web", configMap("kept", "1"))
+	d.setPaused(false)
+	d.await("the deletion", func() bool { _, there := child.values()["marked"]; return !there && d.owns("web", "v1 kept") })
+}
+
 // A Description is released, and says Success, only when what it had is gone.
 func TestWaitsForTheEndOfADeletion(t *testing.T) {
 	for _, removed := range []bool{true, false} {

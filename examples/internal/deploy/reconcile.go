@@ -107,7 +107,7 @@ func (d *Deployer) reconcile(ctx context.Context, key string, objects []identity
 		return d.saveOutcome(ctx, desc, phasePending, "kept back when it was due: "+d.opts.Gate.State().Message)
 	case errors.As(err, new(*terminating)):
 		return errors.Join(err, d.saveOutcome(ctx, desc, phasePending, err.Error()))
-	case errors.Is(err, errTooLarge): // it has told so
+	case errors.Is(err, errTooLarge): // the status has it already
 		return err
 	case ctx.Err() != nil, errors.Is(err, errChanged), errors.Is(err, syncgate.ErrStopped): // not a failure of the Description
 		return err

@@ -57,7 +57,7 @@ var errTooLarge = errors.New("it is too large for the parent cluster; divide it 
 
 // saveStatus writes the status if it has changed. Like finalize, it fails with errChanged
 // when somebody has written the Description since it was read. A status that is too large
-// is told in a short one, and saveStatus fails with errTooLarge.
+// is replaced by a short one, and saveStatus fails with errTooLarge.
 func (d *Deployer) saveStatus(ctx context.Context, desc *description) error {
 	err := d.patch(ctx, desc, desc.statusPatch, "status")
 	if !isTooLarge(err) {
