@@ -235,10 +235,14 @@ func TestNull(t *testing.T) {
 			t.Errorf("%s: mark() = %v; want %v", field, got, want)
 		}
 	}
-	// A null that is not a field of the metadata is left to the server.
-	d := newDescription(of(t, "", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web"},"data":{"k":null}}`), ""))
-	if objects, err := d.objects(); err != nil || len(objects) != 1 || !reflect.DeepEqual(objects[0].Object["data"], map[string]any{"k": nil}) {
-		t.Errorf("objects() = %v, %v; want the data as it is", objects, err)
+	d := newDescription(of(t, "", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","labels":{"a":null,"b":"c"}},"data":{"k":null}}`), ""))
+	objects, err := d.objects()
+	if err != nil || len(objects) != 1 {
+		t.Fatalf("objects() = %v, %v; want one", objects, err)
+	}
+	if got := objects[0].Object; !reflect.DeepEqual(got["metadata"], map[string]any{"name": "web", "labels": map[string]any{"b": "c"}}) ||
+		!reflect.DeepEqual(got["data"], map[string]any{"k": nil}) {
+		t.Errorf("the object is %v; want no null in its metadata, and the rest left to the server", got)
 	}
 }
 

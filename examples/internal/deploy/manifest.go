@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -94,14 +93,14 @@ func isList(object *unstructured.Unstructured) bool {
 	return strings.HasSuffix(object.GetKind(), "List") && object.GetName() == "" && (some || ok && items == nil)
 }
 
-// check removes the fields of the metadata that are null, as a server does, and reports whether the
+// check removes what is null from the metadata, as a server does, and reports whether the
 // object can be applied.
 func check(object *unstructured.Unstructured) error {
 	metadata, ok := object.Object["metadata"].(map[string]any)
 	if !ok && object.Object["metadata"] != nil {
 		return fmt.Errorf("the metadata of the %s is %T; make it an object", object.GetKind(), object.Object["metadata"])
 	}
-	maps.DeleteFunc(metadata, func(_ string, value any) bool { return value == nil })
+	dropNull(metadata)
 	switch wrong := slices.Concat(content.IsPathSegmentName(object.GetName()), content.IsPathSegmentName(object.GetNamespace())); {
 	case object.GetAPIVersion() == "":
 		return fmt.Errorf("%s has no apiVersion; give it one", identityOf(object))
@@ -119,4 +118,16 @@ func check(object *unstructured.Unstructured) error {
 		}
 	}
 	return nil
+}
+
+// dropNull removes the fields that are null, at all levels.
+func dropNull(fields map[string]any) {
+	for name, value := range fields {
+		switch value := value.(type) {
+		case nil:
+			delete(fields, name)
+		case map[string]any:
+			dropNull(value)
+		}
+	}
 }
