@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -30,8 +31,9 @@ const (
 // does.
 //
 // There is one case that nobody can see in the object: a hold is released, and is set
-// again with the same owner and the same reason before all parties have observed the
-// release. A holder that does this should give another reason each time.
+// again with the same owner and the same reason before the condition has shown the
+// release. A holder that does this should give another reason each time, or wait first
+// until the condition is not True.
 //
 // The object is unstructured or of any Go type. For what is no Kubernetes object the
 // answer is false.
@@ -70,11 +72,9 @@ func holdsNamedIn(message string) string {
 // write the same.
 func (r *Reporter) whole(e *entry, own *partyStatus, o *observed, required []string) metav1.Condition {
 	all := map[string]*partyStatus{r.opts.Party: own}
-	if r.opts.Party != "" {
-		for party, reported := range o.parties {
-			if status, ok := readPartyStatus(reported); ok && party != r.opts.Party && status.isFor(own.generation, own.Holds) {
-				all[party] = &status
-			}
+	for party := range o.parties {
+		if status, ok := o.report(party); ok && party != r.opts.Party && status.isFor(own.generation, own.Holds) {
+			all[party] = &status
 		}
 	}
 	c := metav1.Condition{Type: ConditionType, Status: metav1.ConditionFalse, ObservedGeneration: own.generation}
@@ -106,15 +106,16 @@ func (r *Reporter) whole(e *entry, own *partyStatus, o *observed, required []str
 // acknowledge completes the condition of a cluster that is paused for all parties that
 // have reported. Its message is what comes after the holders.
 func (r *Reporter) acknowledge(c *metav1.Condition, all map[string]*partyStatus, missing map[string]string) {
-	drained := slices.Sorted(maps.Keys(all))
-	inFlight := 0
-	var waitsFor []string
-	for _, party := range drained {
+	var drained, waitsFor []string
+	for _, party := range slices.Sorted(maps.Keys(all)) {
+		name := cmp.Or(party, "this program")
 		if n := all[party].InFlight; n > 0 {
-			inFlight += n
-			waitsFor = append(waitsFor, fmt.Sprintf("%s has %d in flight", party, n))
+			waitsFor = append(waitsFor, fmt.Sprintf("%s has %d in flight", name, n))
+		} else {
+			drained = append(drained, name)
 		}
 	}
+	alone := r.opts.Party == "" && len(all) == 1
 	c.Reason = ReasonDraining
 	for _, party := range slices.Sorted(maps.Keys(missing)) {
 		why := missing[party]
@@ -123,9 +124,9 @@ func (r *Reporter) acknowledge(c *metav1.Condition, all map[string]*partyStatus,
 			waitsFor = append(waitsFor, party+" has not reported yet")
 			continue
 		case ReasonNotHeard:
-			waitsFor = append(waitsFor, fmt.Sprintf("%s has not reported for %v; check that it runs and reaches the API server", party, reportTimeout))
+			waitsFor = append(waitsFor, fmt.Sprintf("%s has not reported for %v; check that it runs, reaches the API server, and may update managedclusters/status", party, reportTimeout))
 		case ReasonNotSupported:
-			waitsFor = append(waitsFor, party+" has sent a heartbeat but has never reported; its version does not know pauses, or it runs without a reporter; upgrade it")
+			waitsFor = append(waitsFor, party+" has sent a heartbeat but has never reported: most likely its version does not know pauses; upgrade it, or check that it runs a reporter and may update managedclusters/status")
 		}
 		c.Status = metav1.ConditionUnknown
 		if c.Reason != ReasonNotSupported {
@@ -133,13 +134,13 @@ func (r *Reporter) acknowledge(c *metav1.Condition, all map[string]*partyStatus,
 		}
 	}
 	switch {
-	case r.opts.Party == "" && inFlight > 0:
-		c.Message = fmt.Sprintf("operations still in flight: %d", inFlight)
+	case alone && len(waitsFor) > 0:
+		c.Message = fmt.Sprintf("operations still in flight: %d", all[""].InFlight)
 	case len(waitsFor) > 0:
 		c.Message = "waiting for the parties: " + strings.Join(waitsFor, ", ")
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonPaused, "nothing is in flight"
-		if r.opts.Party != "" {
+		if !alone {
 			c.Message = "drained: " + strings.Join(drained, ", ")
 		}
 		c.Message = withHolds(c.Message, all[r.opts.Party].Holds)
@@ -190,10 +191,8 @@ func (r *Reporter) turnIn(e *entry, own *partyStatus, want *metav1.Condition, re
 		if party >= r.opts.Party {
 			return 0
 		}
-		if c := e.observed.parties[party]; c != nil {
-			if status, ok := readPartyStatus(c); ok && status.isFor(own.generation, own.Holds) {
-				continue
-			}
+		if status, ok := e.observed.report(party); ok && status.isFor(own.generation, own.Holds) {
+			continue
 		}
 		return turn - e.age(own)
 	}

@@ -21,12 +21,12 @@ func TestPartyNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := func(syncgate.State) []string { return nil }
-	for _, opts := range []report.Options{{Party: "a b"}, {Party: "a/b"}, {Party: "-"}, {Parties: all}} {
+	for _, opts := range []report.Options{{Party: "a b", Parties: all}, {Party: "a/b", Parties: all}, {Party: "-", Parties: all}, {Parties: all}, {Party: "x"}} {
 		if _, err := report.New(server.Client(), gate, opts); err == nil {
 			t.Errorf("New(%+v) = nil; want an error", opts)
 		}
 	}
-	for _, opts := range []report.Options{{Party: "SyncPaused"}, {Party: "My.deployer_1"}, {Party: "x", Parties: all}} {
+	for _, opts := range []report.Options{{Party: "hub"}, {Party: "SyncPaused", Parties: all}, {Party: "My.deployer_1", Parties: all}} {
 		if _, err := report.New(server.Client(), gate, opts); err != nil {
 			t.Errorf("New(%+v) = %v; want no error", opts, err)
 		}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -20,8 +21,8 @@ import (
 // observed is what an object has of the conditions of this package.
 type observed struct {
 	condition  *metav1.Condition            // the first SyncPaused; nil: there is none
-	parties    map[string]*metav1.Condition // what each party has reported
-	duplicated bool                         // there are two of one type
+	duplicated bool                         // there is another SyncPaused
+	parties    map[string]*metav1.Condition // what each party has reported; nil: in two conditions
 }
 
 // conditionsIn returns status.conditions of an object as it is; nil: there is none.
@@ -59,15 +60,17 @@ func observedIn(object map[string]any) observed {
 		// last. So it equals nothing that is to be written, and is replaced.
 		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(element.(map[string]any), c)
 		switch {
-		case ofParty && o.parties[party] == nil:
-			if o.parties == nil {
-				o.parties = map[string]*metav1.Condition{}
-			}
-			o.parties[party] = c
-		case !ofParty && o.condition == nil:
+		case !ofParty && o.condition != nil:
+			o.duplicated = true
+		case !ofParty:
 			o.condition = c
 		default:
-			o.duplicated = true
+			if o.parties == nil {
+				o.parties = map[string]*metav1.Condition{}
+			} else if _, doubled := o.parties[party]; doubled {
+				c = nil // one contradicts the other sooner or later
+			}
+			o.parties[party] = c
 		}
 	}
 	return o
@@ -107,6 +110,23 @@ func equal(c, want *metav1.Condition) bool {
 func differs(a, b *metav1.Condition) bool {
 	return a.Status != b.Status || a.Reason != b.Reason || a.ObservedGeneration != b.ObservedGeneration ||
 		a.Reason != ReasonDraining && a.Message != b.Message
+}
+
+// onlyNumbers reports whether what is wanted differs from what there is by numbers in flight
+// only.
+func (o *observed) onlyNumbers(want *wanted) bool {
+	return !o.duplicated && sameButNumbers(o.condition, &want.condition) &&
+		(want.own == nil || sameButNumbers(o.parties[want.party], want.own))
+}
+
+var numberInFlight = regexp.MustCompile(`"inFlight":\d+|has \d+ in flight|in flight: \d+`)
+
+func sameButNumbers(c, want *metav1.Condition) bool {
+	if c == nil || c.Reason != ReasonDraining || want.Reason != ReasonDraining {
+		return equal(c, want)
+	}
+	message := func(c *metav1.Condition) string { return numberInFlight.ReplaceAllString(c.Message, "") }
+	return c.Status == want.Status && c.ObservedGeneration == want.ObservedGeneration && message(c) == message(want)
 }
 
 // differs is the same for all that is wanted.

@@ -23,7 +23,7 @@ func TestPartyThatIsNotHeard(t *testing.T) {
 				p.pass(10 * time.Second)
 				p.wants("child", "False Draining "+waiting2+away+" has not reported yet")
 				p.pass(21 * time.Second)
-				notHeard := "Unknown NotHeard " + waiting2 + away + " has not reported for 30s; check that it runs and reaches the API server"
+				notHeard := "Unknown NotHeard " + waiting2 + away + " has not reported for 30s; check that it runs, reaches the API server, and may update managedclusters/status"
 				p.wants("child", notHeard)
 				p.wantEvents("Warning SyncPauseNotHeard: child")
 				p.requests()
@@ -53,7 +53,7 @@ func TestAgentThatDoesNotKnowPauses(t *testing.T) {
 	withParties(t, []string{"hub"}, one(tu.Heartbeat(time.Unix(0, 0))), func(t *testing.T, p *parties) {
 		p.change("child", tu.Paused(true))
 		p.pass(31 * time.Second)
-		p.wants("child", "Unknown NotHeard "+waiting2+"agent has not reported for 30s; check that it runs and reaches the API server")
+		p.wants("child", "Unknown NotHeard "+waiting2+"agent has not reported for 30s; check that it runs, reaches the API server, and may update managedclusters/status")
 		p.requests()
 		beat := func(object map[string]any) {
 			object["status"].(map[string]any)["lastObservedTime"] = time.Now().UTC().Format(time.RFC3339Nano)

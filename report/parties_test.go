@@ -212,7 +212,7 @@ func TestNonsenseInTheNameOfAParty(t *testing.T) {
 // A party that the others don't know of counts as soon as it reports.
 func TestPartyThatOthersDoNotRequire(t *testing.T) {
 	withParties(t, both, one(), func(_ *testing.T, p *parties) {
-		p.start("batch", report.Options{Party: "batch"})
+		p.start("batch", report.Options{Party: "batch", Parties: func(syncgate.State) []string { return []string{"agent", "batch", "hub"} }})
 		p.pass(time.Second)
 		end := p.processes["batch"].operate()
 		p.change("child", tu.Paused(true))

@@ -90,16 +90,20 @@ func readPartyStatus(c *metav1.Condition) (partyStatus, bool) {
 	return p, p.conditionStatus() == c.Status && (p.InFlight > 0) == (p.reason == ReasonDraining)
 }
 
+// report returns what a party has reported, and whether it has.
+func (o *observed) report(party string) (partyStatus, bool) {
+	if c := o.parties[party]; c != nil {
+		return readPartyStatus(c)
+	}
+	return partyStatus{}, false
+}
+
 // lacksReportOf reports whether a party that has reported in another observation has not
-// reported in this one.
-func (o *observed) lacksReportOf(other *observed) bool {
-	for party, c := range other.parties {
-		if _, ok := readPartyStatus(c); !ok {
-			continue
-		}
-		if now := o.parties[party]; now == nil {
-			return true
-		} else if _, ok := readPartyStatus(now); !ok {
+// reported in this one. The own party does not count: it reports again at once.
+func (o *observed) lacksReportOf(other *observed, own string) bool {
+	for party := range other.parties {
+		_, had := other.report(party)
+		if _, has := o.report(party); had && !has && party != own {
 			return true
 		}
 	}
@@ -110,9 +114,9 @@ func (o *observed) lacksReportOf(other *observed) bool {
 // for this one. A party that can't write for a while does not do it itself, and then its
 // report would count for the next pause with the same holds.
 func withdraw(object map[string]any, own string) error {
-	for party, c := range observedIn(object).parties {
-		status, ok := readPartyStatus(c)
-		if !ok || party == own || status.reason == ReasonSyncing {
+	o := observedIn(object)
+	for party, c := range o.parties {
+		if status, ok := o.report(party); !ok || party == own || status.reason == ReasonSyncing {
 			continue
 		}
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reasonOutdated, "the pause has ended for the "+own
@@ -145,7 +149,7 @@ func (r *Reporter) parties(gate *syncgate.Gate) (required []string, reports bool
 	case r.opts.Party == "":
 		return nil, true
 	case r.opts.Parties == nil:
-		required = []string{PartyAgent, PartyHub, r.opts.Party}
+		required = []string{PartyAgent, PartyHub}
 	default:
 		required = slices.Clone(r.opts.Parties(gate.State()))
 	}

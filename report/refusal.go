@@ -11,13 +11,17 @@ import (
 const (
 	minPace      = 100 * time.Millisecond // between two writes to one object
 	maxPace      = 30 * time.Second       // when others undo them again and again
+	calm         = 10 * time.Second       // after which a write that is undone is the first one again
 	retryRefused = 5 * time.Minute
 	retryChanged = 10 * time.Second // after a refusal, when there is something new to write
 )
 
 // pace returns how long after the last write the next one may come.
 func (e *entry) pace(want *wanted) time.Duration {
-	pace, again := minPace, equal(e.reported, &want.condition)
+	pace, again := minPace, e.restores(want)
+	if e.observed.onlyNumbers(want) {
+		return resyncClosed // each write of a party is an event for the others
+	}
 	if !again && e.observed.isTrue() && want.condition.Status != metav1.ConditionTrue {
 		return 0 // what is there is wrong
 	}
@@ -27,6 +31,15 @@ func (e *entry) pace(want *wanted) time.Duration {
 		}
 	}
 	return min(pace, maxPace)
+}
+
+// restores reports whether a write would only restore what was written before: the
+// condition of the party, or SyncPaused if that of the party is as it should be.
+func (e *entry) restores(want *wanted) bool {
+	if want.own != nil && !equal(e.observed.parties[want.party], want.own) {
+		return equal(e.own, want.own)
+	}
+	return equal(e.reported, &want.condition)
 }
 
 // refusal is an error that another try does not solve soon.

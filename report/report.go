@@ -33,7 +33,7 @@ const (
 	ReasonSyncing  = "Syncing"  // False: nothing holds the cluster.
 
 	ReasonNotHeard     = "NotHeard"     // Unknown: a party has not reported for 30 seconds.
-	ReasonNotSupported = "NotSupported" // Unknown: the agent runs, but does not know pauses.
+	ReasonNotSupported = "NotSupported" // Unknown: the agent runs, but has never reported.
 )
 
 const (
@@ -62,10 +62,11 @@ type Options struct {
 	// condition. Empty: no other program writes to them, so this one acknowledges alone.
 	Party string
 
-	// Parties returns which parties must have drained before a pause is acknowledged. If
-	// Party is not among them, the gate is not reported: its conditions are left as they
-	// are. Nil: the agent, the hub, and Party, in every sync mode. All programs have to
-	// use the same rule. A party that has reported counts in any case.
+	// Parties returns which parties must have drained before a pause is acknowledged. Nil:
+	// the agent and the hub, in every sync mode. All programs have to use the same rule:
+	// with another party than these two, set it in the agent and in the hub as well. If
+	// Party is not among them, this program does not report the gate. A party that has
+	// reported counts in any case.
 	//
 	// It is called each time there may be something to report. While the gate is closed,
 	// it is also called every 10 seconds, or every minute while the gate is not reported.
@@ -104,6 +105,8 @@ func New(client dynamic.Interface, gates Gates, opts Options) (*Reporter, error)
 	switch problems := validation.IsQualifiedName(PartyConditionPrefix + opts.Party); {
 	case opts.Party == "" && opts.Parties != nil:
 		return nil, errors.New("report: make a reporter: Options.Parties is set, but not Party; name the party that this program is")
+	case opts.Parties == nil && opts.Party != "" && opts.Party != PartyAgent && opts.Party != PartyHub:
+		return nil, fmt.Errorf("report: make a reporter: Options.Parties is nil, which means the agent and the hub, but the party is %q; set the same Parties in all programs", opts.Party)
 	case opts.Party != "" && len(problems) > 0:
 		return nil, fmt.Errorf("report: make a reporter: the party %q can't be part of the type of a condition: %s; use another name", opts.Party, strings.Join(problems, "; "))
 	}
@@ -111,7 +114,7 @@ func New(client dynamic.Interface, gates Gates, opts Options) (*Reporter, error)
 		client:     client,
 		gates:      gates,
 		opts:       opts,
-		table:      newTable(),
+		table:      newTable(opts.Party),
 		known:      map[types.UID]*syncgate.Gate{},
 		drainWaits: map[types.UID]context.CancelFunc{},
 	}, nil

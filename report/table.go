@@ -14,6 +14,8 @@ import (
 // table is what a Reporter knows of the ManagedClusters: what the informer has
 // delivered, and what was written. It knows neither gates nor the queue.
 type table struct {
+	party string // of this reporter
+
 	mu       sync.Mutex // guards all below, and what it points to
 	entries  map[types.NamespacedName]*entry
 	clusters map[types.UID]map[types.NamespacedName]*entry
@@ -39,9 +41,19 @@ type entry struct {
 	heartbeatAt time.Time // when another heartbeat was first observed; zero: never
 
 	reported  *metav1.Condition // what was last written or found right; nil: nothing
+	own       *metav1.Condition // of the party, as it was last written
+	announced announcement      // the last Event
 	writtenAt time.Time         // the last write
 	repairs   int               // writes in short succession that restored the same
 	refused   *refused          // the last attempt; nil: it was not refused
+}
+
+// announcement is an Event of a pause, or of its end. It is not repeated when somebody
+// drops the condition again and again.
+type announcement struct {
+	event, reason string // of the Event, and of the condition
+	generation    int64
+	holds         string
 }
 
 // deployer is what decides who deploys to a cluster, and so which parties there may be.
@@ -50,8 +62,8 @@ type deployer struct {
 	appPusher, reported bool
 }
 
-func newTable() table {
-	return table{entries: map[types.NamespacedName]*entry{}, clusters: map[types.UID]map[types.NamespacedName]*entry{}}
+func newTable(party string) table {
+	return table{party: party, entries: map[types.NamespacedName]*entry{}, clusters: map[types.UID]map[types.NamespacedName]*entry{}}
 }
 
 // change is what an event has changed for a cluster.
@@ -78,11 +90,14 @@ func (t *table) put(e *entry) change {
 		again := known.generation != e.generation
 		c.content = c.holds || again || !known.observed.same(&e.observed)
 		now := time.Now()
-		if c.holds || again || e.observed.lacksReportOf(&known.observed) {
+		if c.holds || again || e.observed.lacksReportOf(&known.observed, t.party) {
 			known.changedAt = now
 		}
 		if known.heartbeat != e.heartbeat {
 			known.heartbeat, known.heartbeatAt = e.heartbeat, now
+		}
+		if o := e.observed.condition; o != nil && o.Reason == ReasonSyncing && !equal(known.observed.condition, o) {
+			known.reported, known.announced = o, announcement{} // another party may have written it
 		}
 		known.generation, known.observed = e.generation, e.observed
 		known.holds, known.deployer, known.event = e.holds, e.deployer, e.event

@@ -54,7 +54,7 @@ func (r *Reporter) write(ctx context.Context, gate *syncgate.Gate, e *entry, own
 	if err != nil || kept == nil {
 		return err
 	}
-	r.wrote(e, want, &current, kept, elapsed < 2*pace)
+	r.wrote(e, want, &current, kept, elapsed < max(2*pace, calm))
 	if gate.Stats().Resumes != resumes {
 		return errGateChanged // what was written may be wrong already
 	}
@@ -164,10 +164,10 @@ func (r *Reporter) foundLocked(now, before *entry, found *observed) {
 // what the object had until then. soon: the write before this one was not long ago.
 func (r *Reporter) wrote(e *entry, want *wanted, before, kept *observed, soon bool) {
 	c := &want.condition
-	restored := equal(e.reported, c)
+	restored := e.restores(want)
 	r.table.update(e, func(now *entry) {
 		r.foundLocked(now, e, kept)
-		now.writtenAt = time.Now()
+		now.own, now.writtenAt = want.own, time.Now()
 		switch {
 		case !restored:
 			now.repairs = 0
@@ -192,7 +192,10 @@ func (r *Reporter) wrote(e *entry, want *wanted, before, kept *observed, soon bo
 	}
 	r.log.V(level).Info("Wrote the condition", "managedCluster", e.key, "type", ConditionType, "status", c.Status, "reason", c.Reason,
 		"message", c.Message, "observedGeneration", c.ObservedGeneration, "restored", restored)
-	if eventType, reason, ok := transition(old, c, want.own == nil); ok {
+	eventType, reason, ok := transition(old, c, want.own == nil)
+	now := announcement{reason, c.Reason, c.ObservedGeneration, fingerprint(e.holds)}
+	if ok && now != e.announced {
+		r.table.update(e, func(entry *entry) { entry.announced = now })
 		recordEvent(r.opts.Recorder, e.key, e.uid, eventType, reason, c.Message)
 	}
 }
