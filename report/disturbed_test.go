@@ -56,6 +56,11 @@ func TestNumbersAreNotAConversation(t *testing.T) {
 				}()
 			}
 		}
+		p.server.OnRequest(func(r tu.Request) {
+			if r.Verb == tu.Get || r.Verb == tu.UpdateStatus {
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
 		p.pass(0)
 		p.change("child", tu.Paused(true))
 		p.pass(time.Second)
@@ -95,15 +100,19 @@ func TestDroppedReportsHideNoOldAgent(t *testing.T) {
 // that it can read of drains.
 func TestAloneNextToParties(t *testing.T) {
 	withParties(t, []string{"agent"}, one(), func(t *testing.T, p *parties) {
-		p.start("hub", report.Options{})
-		p.pass(time.Second)
 		end := p.processes["agent"].operate()
 		p.change("child", tu.Paused(true))
+		p.start("hub", report.Options{})
 		p.pass(time.Minute)
 		for range 12000 {
 			time.Sleep(50 * time.Millisecond)
 			if p.condition("child")["status"] == "True" {
 				t.Fatalf("condition = %v while the agent drains", p.condition("child"))
+			}
+		}
+		for _, event := range brief(p.recorded.all()) { // a True may be short
+			if event == "Normal SyncPaused: child" {
+				t.Error("a True was written while the agent drained")
 			}
 		}
 		end()
@@ -141,17 +150,36 @@ func TestDoubledReportOfAPartyThatIsGone(t *testing.T) {
 	})
 }
 
-// The other party has resumed and paused while this one was slow. It records the pause.
-func TestEventsAfterAnotherPartyHasWritten(t *testing.T) {
-	withParties(t, both, one(), func(_ *testing.T, p *parties) {
-		for generation := range 3 {
-			p.change("child", tu.Paused(true))
-			p.pass(time.Second)
-			p.change("child", tu.Unpaused())
-			p.pass(time.Second)
-			if n := len(p.recorded.all()); n != 2*(generation+1) {
-				p.Errorf("events = %v; want a pause and a resume each time", brief(p.recorded.all()))
-			}
-		}
+// Whichever party writes the pause or the resume, each has one Event.
+func TestEachPauseHasItsEvents(t *testing.T) {
+	for name, tt := range map[string][2]tu.Option{
+		"field": {tu.Paused(true), tu.Unpaused()}, "the same hold": {tu.Held("ops", "x"), tu.Released("ops")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withParties(t, both, one(), func(_ *testing.T, p *parties) {
+				for n := range 5 {
+					p.change("child", tt[0])
+					p.pass(time.Second)
+					p.change("child", tt[1])
+					p.pass(time.Second)
+					if got := len(p.recorded.all()); got != 2*(n+1) {
+						p.Errorf("events = %v; want a pause and a resume each time", brief(p.recorded.all()))
+					}
+				}
+			})
+		})
+	}
+}
+
+// A True that is over is withdrawn at once, also by the party whose turn comes later.
+func TestTrueIsWithdrawnOutOfTurn(t *testing.T) {
+	withParties(t, both, one(tu.Paused(true)), func(_ *testing.T, p *parties) {
+		p.wantAcknowledged(true)
+		p.end("agent")
+		p.server.Update(tu.With(p.server.Get(ns, "child"), tu.Unpaused()))
+		p.pass(turn / 2)
+		p.wants("child", syncing3)
 	})
 }
+
+const turn = 250 * time.Millisecond // of a party

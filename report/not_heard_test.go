@@ -48,6 +48,20 @@ func TestPartyThatIsNotHeard(t *testing.T) {
 	}
 }
 
+// A new hold gives the parties time again.
+func TestTimeToReportBeginsAnew(t *testing.T) {
+	withParties(t, []string{"hub"}, one(tu.Held("ops", "x")), func(_ *testing.T, p *parties) {
+		p.pass(20 * time.Second)
+		p.change("child", tu.Held("backup", "nightly"))
+		p.pass(15 * time.Second)
+		p.wants("child", "False Draining 1: held by backup (nightly), ops (x); waiting for the parties: agent has not reported yet")
+		p.pass(15 * time.Second)
+		if c := p.condition("child"); c["reason"] != report.ReasonNotHeard {
+			p.Errorf("condition = %v; want NotHeard", c)
+		}
+	})
+}
+
 // An agent of an older version sends heartbeats and never reports.
 func TestAgentThatDoesNotKnowPauses(t *testing.T) {
 	withParties(t, []string{"hub"}, one(tu.Heartbeat(time.Unix(0, 0))), func(t *testing.T, p *parties) {

@@ -43,6 +43,12 @@ func (l *limiter) Wait(ctx context.Context) error {
 // The True of one ManagedCluster waits in the client, and the other one, which holds the
 // gate, is released. The resourceVersion of the first does not change.
 func TestGateOpensWhileTheWriteWaits(t *testing.T) {
+	for _, party := range []string{"", report.PartyAgent} { // it would report that it has drained
+		t.Run("party "+party, func(t *testing.T) { testGateOpensWhileTheWriteWaits(t, party) })
+	}
+}
+
+func testGateOpensWhileTheWriteWaits(t *testing.T, party string) {
 	objs := []*unstructured.Unstructured{child(), tu.ManagedCluster(ns, "double", id)}
 	inBubble(t, report.Options{}, objs, func(t *testing.T, f *fixture) {
 		f.stop()
@@ -53,7 +59,7 @@ func TestGateOpensWhileTheWriteWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reporter, err := report.New(client, f.hub, report.Options{Recorder: &f.recorded})
+		reporter, err := report.New(client, f.hub, report.Options{Recorder: &f.recorded, Party: party})
 		if err != nil {
 			t.Fatal(err)
 		}

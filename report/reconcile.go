@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusternet/syncgate/syncgate"
@@ -13,6 +14,7 @@ import (
 const (
 	resyncClosed   = 10 * time.Second // a closed gate; one write for each operation that ends would be too many
 	recheckDelay   = time.Second      // when the gate may not have observed yet what we have
+	conflictTries  = 4                // at once: the heartbeats of a busy server may win more often than a backoff allows
 	recheckParties = time.Minute      // of a closed gate that is not reported
 )
 
@@ -109,7 +111,12 @@ func (r *Reporter) reconcileEntry(ctx context.Context, gate *syncgate.Gate, s *s
 		r.queue.AddAfter(e.clusterID, wait)
 		return nil
 	}
-	err = r.write(ctx, gate, e, &own, &want, required)
+	for range conflictTries {
+		err = r.write(ctx, gate, e, &own, &want, required)
+		if !apierrors.IsConflict(err) {
+			break
+		}
+	}
 	var refused *refusal
 	if ctx.Err() == nil && errors.As(err, &refused) {
 		r.refuse(e, &want, refused.kind, err)

@@ -96,9 +96,7 @@ func (t *table) put(e *entry) change {
 		if known.heartbeat != e.heartbeat {
 			known.heartbeat, known.heartbeatAt = e.heartbeat, now
 		}
-		if o := e.observed.condition; o != nil && o.Reason == ReasonSyncing && !equal(known.observed.condition, o) {
-			known.reported, known.announced = o, announcement{} // another party may have written it
-		}
+		known.follow(&e.observed)
 		known.generation, known.observed = e.generation, e.observed
 		known.holds, known.deployer, known.event = e.holds, e.deployer, e.event
 		return c
@@ -110,6 +108,20 @@ func (t *table) put(e *entry) change {
 	}
 	t.entries[e.key], t.clusters[e.clusterID][e.key] = e, e
 	return change{content: true, holds: len(e.holds) > 0}
+}
+
+// follow takes in that another party may have written the pause or its end, and has
+// recorded the Event.
+func (e *entry) follow(o *observed) {
+	switch {
+	case o.isTrue() && e.announced.event == EventResumed:
+		e.announced = announcement{}
+	case o.condition != nil && o.condition.Reason == ReasonSyncing:
+		e.reported = o.condition
+		if e.announced.event != EventResumed {
+			e.announced = announcement{}
+		}
+	}
 }
 
 // drop forgets a ManagedCluster.

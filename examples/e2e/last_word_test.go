@@ -122,7 +122,7 @@ func testPutBack(t *testing.T, c *fleettest.Child) {
 	c.Describe("web", app("stays", "2"))
 	fleettest.Eventually(t, fleettest.Soon, func() bool { return reads.Load() > 0 }, func() string { return "no prune has begun" })
 	c.Pause()
-	c.AwaitCondition("False Draining: held by spec.syncPaused; operations still in flight: 1")
+	c.AwaitCondition("False Draining: held by spec.syncPaused; waiting for the parties: ")
 	c.Describe("web", app("stays", "2"), app("leaves", "2"))
 	close(answer)
 	c.AwaitPaused()
