@@ -14,25 +14,28 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
+// sender sends an event of a ManagedCluster of the cluster.
+type sender func(event watch.EventType, name string, opts ...tu.Option)
+
 // A cluster that is held at each moment on the server is not opened by events that wait
 // in the informer, in whatever order client-go would pass them on.
 func TestWaitingEventsNeverOpenInBetween(t *testing.T) {
 	held := tu.Held("x", "why")
-	for name, round := range map[string]func(send func(watch.EventType, string, ...tu.Option)){
-		"the hold moves between two": func(send func(watch.EventType, string, ...tu.Option)) {
+	for name, round := range map[string]func(send sender){
+		"the hold moves between two": func(send sender) {
 			send(watch.Modified, "b", held)
 			send(watch.Modified, "a")
 			send(watch.Modified, "a", held)
 			send(watch.Modified, "b")
 		},
-		"a new one is held before the only one is released": func(send func(watch.EventType, string, ...tu.Option)) {
+		"a new one is held before the only one is released": func(send sender) {
 			send(watch.Deleted, "b")
 			send(watch.Modified, "a", held, tu.UID("heartbeat"))
 			send(watch.Added, "b", held)
 			send(watch.Modified, "a")
 			send(watch.Modified, "a", held)
 		},
-		"a new one is held before the only one is deleted": func(send func(watch.EventType, string, ...tu.Option)) {
+		"a new one is held before the only one is deleted": func(send sender) {
 			send(watch.Deleted, "b")
 			send(watch.Added, "b", held)
 			send(watch.Modified, "a")
@@ -40,44 +43,49 @@ func TestWaitingEventsNeverOpenInBetween(t *testing.T) {
 			send(watch.Added, "a", held)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			const rounds = 2000
-			stream := tu.NewStream(10 * rounds)
-			inf, err := informer.ForHub(stream, informer.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			hub, err := syncgate.NewHub(inf, syncgate.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			stop := start(context.Background(), t, hub.Run)
-			defer stop()
-			if err := hub.WaitForSync(patience(t)); err != nil {
-				t.Fatal(err)
-			}
-			send := func(event watch.EventType, name string, opts ...tu.Option) {
-				stream.Send(event, tu.ManagedCluster(ns, name, id, opts...))
-			}
-			send(watch.Added, "a", held)
-			send(watch.Added, "b")
-			for range rounds {
-				round(send)
-			}
-			begin := time.Now()
-			send(watch.Deleted, "b")
-			send(watch.Modified, "a") // the release at the end opens
-			if err := hub.Gate(id).WaitOpen(patience(t)); err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("open %v after the last event was sent", time.Since(begin))
-			ctx := patience(t)
-			for ctx.Err() == nil && (hub.Gate(id).Paused() || len(hub.Gate(id).Objects()) != 1) {
-				time.Sleep(time.Millisecond) // until all is handled, if it opened too early
-			}
-			if n := hub.Gate(id).Stats().Resumes; n != 1 {
-				t.Errorf("the gate opened %d times; want 1", n)
-			}
-		})
+		t.Run(name, func(t *testing.T) { openAfterRounds(t, round) })
+	}
+}
+
+// openAfterRounds sends many rounds of events and then a release, and checks that only the
+// release opens the gate.
+func openAfterRounds(t *testing.T, round func(send sender)) {
+	t.Helper()
+	const rounds = 2000
+	stream := tu.NewStream(10 * rounds)
+	inf, err := informer.ForHub(stream, informer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, err := syncgate.NewHub(inf, syncgate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := start(context.Background(), t, hub.Run)
+	defer stop()
+	if err := hub.WaitForSync(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	send := func(event watch.EventType, name string, opts ...tu.Option) {
+		stream.Send(event, tu.ManagedCluster(ns, name, id, opts...))
+	}
+	send(watch.Added, "a", tu.Held("x", "why"))
+	send(watch.Added, "b")
+	for range rounds {
+		round(send)
+	}
+	begin := time.Now()
+	send(watch.Deleted, "b")
+	send(watch.Modified, "a") // the release at the end opens
+	if err := hub.Gate(id).WaitOpen(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("open %v after the last event was sent", time.Since(begin))
+	ctx := patience(t)
+	for ctx.Err() == nil && (hub.Gate(id).Paused() || len(hub.Gate(id).Objects()) != 1) {
+		time.Sleep(time.Millisecond) // until all is handled, if it opened too early
+	}
+	if n := hub.Gate(id).Stats().Resumes; n != 1 {
+		t.Errorf("the gate opened %d times; want 1", n)
 	}
 }

@@ -85,18 +85,14 @@ func TestBlockedLoggerIsNoEndOfARelist(t *testing.T) {
 	})
 }
 
-// A cluster that is released by a relist and then deleted is gone as it was on the server:
-// released.
-func TestReleasedAndDeletedBeforeARelistIsSettled(t *testing.T) {
+// leavingCases are clusters of which nothing is left, after a relist and before it is
+// settled, by name.
+func leavingCases() map[string]leavingCase {
 	held := func(name string) *unstructured.Unstructured { return duplicate(name, tu.Held("x", "why")) }
 	missing := func(obj *unstructured.Unstructured) any {
 		return cache.DeletedFinalStateUnknown{Key: ns + "/" + obj.GetName(), Obj: obj}
 	}
-	for name, tt := range map[string]struct {
-		initial []any
-		events  func(f *fixture)
-		paused  bool
-	}{
+	return map[string]leavingCase{
 		"released, then deleted": {[]any{held("a")}, func(f *fixture) {
 			f.Update(held("a"), duplicate("a"))
 			f.Delete(duplicate("a"))
@@ -161,7 +157,19 @@ func TestReleasedAndDeletedBeforeARelistIsSettled(t *testing.T) {
 			f.Update(duplicate("b"), held("b"))
 			f.Delete(missing(held("b")))
 		}, true},
-	} {
+	}
+}
+
+type leavingCase struct {
+	initial []any
+	events  func(f *fixture)
+	paused  bool
+}
+
+// A cluster that is released by a relist and then deleted is gone as it was on the server:
+// released.
+func TestReleasedAndDeletedBeforeARelistIsSettled(t *testing.T) {
+	for name, tt := range leavingCases() {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, syncgate.Options{}, tt.initial, func(_ *testing.T, f *fixture) {
 				before := f.gate.Stats()
