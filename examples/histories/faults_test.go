@@ -143,7 +143,9 @@ func (l *link) send(next http.RoundTripper, r *http.Request, f fault, ended <-ch
 	case watch:
 		answer.Body = l.watchBody(r.Context(), answer.Body, f)
 	case r.Method == http.MethodGet && r.URL.Query().Get("resourceVersion") == "0":
-		err = l.mayBeOld(answer, r.URL.Path, f)
+		if err := l.mayBeOld(answer, r.URL.Path, f); err != nil {
+			return nil, err
+		}
 	}
 	if err == nil && f == halfOpen {
 		wait(r.Context(), ended)

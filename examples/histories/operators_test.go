@@ -174,8 +174,8 @@ func (o *operator) annotate(ctx context.Context, object string, reason any) {
 
 // awaitAcknowledged waits for a while: a party may be away, or somebody else resumes.
 func (o *operator) awaitAcknowledged(ctx context.Context, object string) {
-	const patience = 3 * time.Second
-	for began := o.now(); o.now()-began < patience && sleep(ctx, 3*time.Millisecond); {
+	const most = 5 * time.Second
+	for began := o.now(); o.now()-began < most && sleep(ctx, 3*time.Millisecond); {
 		if o.latest(object).Acknowledged {
 			o.acknowledged.Add(1)
 			return
@@ -190,7 +190,18 @@ func (c *cluster) workOthers(ctx context.Context, random *rand.Rand) {
 			c.edit(ctx, c.keys[random.IntN(len(c.keys))])
 			continue
 		}
-		heartbeat := fmt.Appendf(nil, `{"status":{"lastObservedTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
-		_, _ = c.shard.managedClusters(c.namespace).Patch(ctx, c.object(random.IntN(c.objects)), types.MergePatchType, heartbeat, metav1.PatchOptions{}, "status")
+		c.beat(ctx, c.object(random.IntN(c.objects)))
 	}
+}
+
+// keepBeating sends heartbeats often enough for a gate with StaleAfter.
+func (c *cluster) keepBeating(ctx context.Context) {
+	for sleep(ctx, staleAfter/4) {
+		c.beat(ctx, c.object(0))
+	}
+}
+
+func (c *cluster) beat(ctx context.Context, object string) {
+	heartbeat := fmt.Appendf(nil, `{"status":{"lastObservedTime":%q}}`, time.Now().UTC().Format(time.RFC3339Nano))
+	_, _ = c.shard.managedClusters(c.namespace).Patch(ctx, object, types.MergePatchType, heartbeat, metav1.PatchOptions{}, "status")
 }

@@ -18,6 +18,9 @@ import (
 	"github.com/clusternet/syncgate/syncgate"
 )
 
+// staleAfter is short: heartbeats come more often.
+const staleAfter = 2 * time.Second
+
 var parties = []string{report.PartyAgent, report.PartyHub}
 
 // process is one run of a party: a gate, a reporter, and a deployer.
@@ -71,7 +74,7 @@ func (c *cluster) start(party string, stale bool) error {
 func (p *process) makeGates(client dynamic.Interface, stale bool) (report.Gates, func(context.Context) error, error) {
 	opts := syncgate.Options{}
 	if stale {
-		opts.StaleAfter = time.Second
+		opts.StaleAfter = staleAfter
 	}
 	if p.party == report.PartyAgent {
 		gate, err := syncgate.New(client, p.cluster.namespace, p.cluster.id, opts)

@@ -34,6 +34,7 @@ type shard struct {
 	clusters map[string]*cluster
 	recorder recorder // of the server's own events
 	troubles map[string]int
+	lived    time.Duration // how long the part with faults took
 }
 
 func newShard(tb testing.TB, seed uint64, number, clusters int) *shard {
@@ -105,6 +106,7 @@ func (s *shard) run(ctx context.Context) {
 	living.Wait()
 	calm()
 	troubling.Wait()
+	s.lived = time.Since(s.base)
 	for _, c := range s.clusters {
 		settling.Go(func() { c.settle(ctx) })
 	}
@@ -116,7 +118,7 @@ func (s *shard) run(ctx context.Context) {
 // trouble disturbs the server until troubled ends, and leaves it as it was.
 func (s *shard) trouble(troubled, ctx context.Context, random *rand.Rand) {
 	stock := false
-	for sleep(troubled, time.Duration(1000+random.IntN(2500))*time.Millisecond) {
+	for sleep(troubled, time.Duration(2000+random.IntN(6000))*time.Millisecond) {
 		kind := []string{"restart", "kill", "compact", "compact and restart", "swap", "swap", "swap"}[random.IntN(7)]
 		s.troubles[kind]++
 		switch kind {
