@@ -40,7 +40,8 @@ type cluster struct {
 
 	acknowledged atomic.Int64 // pauses that an operator has waited for
 	restarts     atomic.Int64
-	faults       sync.Map // fault to *atomic.Int64
+	stale        atomic.Bool // a process has had StaleAfter
+	faults       sync.Map    // fault to *atomic.Int64
 
 	mu       sync.Mutex // guards the fields below
 	started  map[string]int
@@ -128,7 +129,7 @@ func (c *cluster) live(ctx context.Context) {
 	}
 	stale := c.random("stale")
 	for _, party := range parties {
-		c.restart(party, stale.IntN(4) == 0, false)
+		c.restart(party, stale.IntN(8) == 0, false)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var others, operators sync.WaitGroup
@@ -153,7 +154,7 @@ func (c *cluster) trouble(ctx context.Context, random *rand.Rand) {
 	for sleep(ctx, time.Duration(random.IntN(most))*time.Millisecond) {
 		party := parties[random.IntN(len(parties))]
 		kind, length := faultKinds[random.IntN(len(faultKinds))], time.Duration(100+random.IntN(1500))*time.Millisecond
-		restarts, kills, stale := random.IntN(4) == 0, random.IntN(2) == 0, random.IntN(4) == 0
+		restarts, kills, stale := random.IntN(4) == 0, random.IntN(2) == 0, random.IntN(8) == 0
 		if restarts {
 			c.restart(party, stale, kills)
 			continue

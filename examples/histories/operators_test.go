@@ -185,7 +185,7 @@ func (o *operator) awaitAcknowledged(ctx context.Context, object string) {
 
 // workOthers edits, and sends heartbeats, until ctx ends.
 func (c *cluster) workOthers(ctx context.Context, random *rand.Rand) {
-	for n := 0; sleep(ctx, time.Duration(random.IntN(120))*time.Millisecond); n++ {
+	for sleep(ctx, time.Duration(random.IntN(600))*time.Millisecond) {
 		if random.IntN(2) == 0 {
 			c.edit(ctx, c.keys[random.IntN(len(c.keys))])
 			continue
@@ -194,10 +194,12 @@ func (c *cluster) workOthers(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// keepBeating sends heartbeats often enough for a gate with StaleAfter.
+// keepBeating sends heartbeats often enough for a gate with StaleAfter, if there is one.
 func (c *cluster) keepBeating(ctx context.Context) {
-	for sleep(ctx, staleAfter/4) {
-		c.beat(ctx, c.object(0))
+	for sleep(ctx, staleAfter/3) {
+		if c.stale.Load() {
+			c.beat(ctx, c.object(0))
+		}
 	}
 }
 

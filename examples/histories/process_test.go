@@ -19,7 +19,7 @@ import (
 )
 
 // staleAfter is short: heartbeats come more often.
-const staleAfter = 2 * time.Second
+const staleAfter = 3 * time.Second
 
 var parties = []string{report.PartyAgent, report.PartyHub}
 
@@ -75,6 +75,7 @@ func (p *process) makeGates(client dynamic.Interface, stale bool) (report.Gates,
 	opts := syncgate.Options{}
 	if stale {
 		opts.StaleAfter = staleAfter
+		p.cluster.stale.Store(true)
 	}
 	if p.party == report.PartyAgent {
 		gate, err := syncgate.New(client, p.cluster.namespace, p.cluster.id, opts)
