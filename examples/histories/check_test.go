@@ -40,6 +40,8 @@ func changed(at int, from, to string) Event {
 	}
 }
 
+func counted(e Event, pauses uint64) Event { e.Pauses = pauses; return e }
+
 func parked(at int) Event {
 	return Event{Kind: Parked, Process: "agent/1", Key: "web", Start: ms(at), End: ms(at + 1)}
 }
@@ -141,9 +143,11 @@ func TestCheck(t *testing.T) {
 
 		{"a chain", paused(changed(1, "unknown", "closed"), changed(2, "closed", "open"), finished), ""},
 		{"a change that is missing", paused(changed(1, "unknown", "closed"), changed(2, "other", "open")), chain},
+		{"a pause that the gate has counted", paused(changed(1, "unknown", "open"), counted(changed(2, "open", "closed"), 1)), ""},
+		{"a pause before the gate has closed", paused(changed(1, "unknown", "open"), counted(changed(2, "open", "closed"), 0)), chain},
 		{"a change of nothing", paused(changed(1, "unknown", "closed"), changed(2, "closed", "closed")), chain},
-		{"a chain that ends in an untruth", paused(changed(1, "unknown", "open"), changed(2, "open", "closed"), finished), chain},
-		{"a change after the end", paused(changed(1, "unknown", "open"), ended, changed(51, "open", "closed")), chain},
+		{"a chain that ends in an untruth", paused(changed(1, "unknown", "open"), counted(changed(2, "open", "closed"), 1), finished), chain},
+		{"a change after the end", paused(changed(1, "unknown", "open"), ended, counted(changed(51, "open", "closed"), 1)), chain},
 
 		{"parked and requeued", paused(parked(1), requeued(5)), ""},
 		{"requeued before Do has returned", paused(Event{Kind: Parked, Process: "agent/1", Key: "web", Start: ms(1), End: ms(9)}, requeued(5)), ""},

@@ -24,7 +24,7 @@ const (
 
 	// What a process of a party did.
 	Ended     Kind = "ended"     // it runs no more, and calls nothing
-	Changed   Kind = "changed"   // a callback: Subscriber, Old, New
+	Changed   Kind = "changed"   // a callback: Subscriber, Old, New, Pauses
 	Sample    Kind = "sample"    // what a reader got of the gate: Closed, Resumes, Admitted
 	Operation Kind = "operation" // Do was called at Start and admitted before End: Resumes
 	Write     Kind = "write"     // to the child: Key, Value
@@ -59,7 +59,8 @@ type Event struct {
 	Subscriber        string
 	Old, New          Decision
 	Closed            bool
-	Resumes, Admitted uint64
+	Resumes, Admitted uint64 // of the gate, as are Pauses
+	Pauses            uint64
 
 	Failure string
 }

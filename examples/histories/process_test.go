@@ -103,7 +103,7 @@ func (p *process) subscribe(gates report.Gates) {
 		OnChange(func(syncgate.Change)) func()
 	}, most time.Duration) {
 		gates.OnChange(func(c syncgate.Change) {
-			p.cluster.add(Event{Kind: Changed, Process: p.id, Subscriber: name, Old: decisionOf(&c.Old), New: decisionOf(&c.New)})
+			p.cluster.add(Event{Kind: Changed, Process: p.id, Subscriber: name, Old: decisionOf(&c.Old), New: decisionOf(&c.New), Pauses: p.gate.Stats().Pauses})
 			if most > 0 {
 				<-time.After(rand.N(most))
 			}
@@ -159,9 +159,9 @@ func (p *process) sample() {
 	state := p.gate.State()
 	s.Closed = p.gate.Paused()
 	stats := p.gate.Stats()
-	known := state.Reason != syncgate.ReasonNotSynced && state.Reason != syncgate.ReasonNotFound
+	known := state.Object.Name != ""
 	if s.Closed && !known || stats.Resumes != resumes {
-		return // openings of what was not known are not counted
+		return // the opening of a gate that knows no ManagedCluster is not counted
 	}
 	s.Resumes, s.Admitted = resumes, stats.Admitted
 	p.cluster.add(s)

@@ -44,16 +44,19 @@ var rules = []rule{
 func check(h *History, checked map[string]int) []Violation {
 	var violations []Violation
 	for _, r := range rules {
+		found := 0
 		checked[r.name] += r.check(h, func(text string, proof ...Event) {
-			violations = append(violations, Violation{r.name, text, proof})
+			if found++; found <= 3 { // one fault has many proofs
+				violations = append(violations, Violation{r.name, text, proof})
+			}
 		})
 	}
 	return violations
 }
 
 // checkAdmission: after a reader has got Paused, nothing is admitted, and no reader gets
-// open, before the gate opens. Each opening of a gate whose state is known is counted in
-// its Stats, so two equal counts prove that it has not opened in between.
+// open, before the gate opens. Each opening of a gate that knows a ManagedCluster is counted
+// in its Stats, so two equal counts prove that it has not opened in between.
 func checkAdmission(h *History, violate func(string, ...Event)) (checked int) {
 	operations := h.byProcess(Operation)
 	for process, samples := range h.byProcess(Sample) {
@@ -94,11 +97,12 @@ func checkAdmission(h *History, violate func(string, ...Event)) (checked int) {
 }
 
 // checkChanges: each callback gets changes in which each Old is the New before it, and
-// none after the end of its process.
+// none after the end of its process. The gate has changed before it gets them: it does not
+// get more pauses than the gate has counted.
 func checkChanges(h *History, violate func(string, ...Event)) (checked int) {
 	ended := h.byProcess(Ended)
 	for process, changes := range h.byProcess(Changed) {
-		last := map[string]Event{}
+		last, pauses := map[string]Event{}, map[string]uint64{}
 		for _, c := range changes {
 			checked++
 			before, ok := last[c.Subscriber]
@@ -107,6 +111,10 @@ func checkChanges(h *History, violate func(string, ...Event)) (checked int) {
 				violate("the Old of a change is not the New of the one before", before, c)
 			case ok && c.Old == c.New:
 				violate("a change changes nothing", c)
+			case ok && c.New.Paused && !c.Old.Paused:
+				if pauses[c.Subscriber]++; pauses[c.Subscriber] > c.Pauses {
+					violate("a callback got a pause before the gate had closed", before, c)
+				}
 			}
 			if end := ended[process]; len(end) > 0 && c.Start > end[0].End {
 				violate("a callback was called after the end of Run", end[0], c)
