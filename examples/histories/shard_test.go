@@ -2,14 +2,12 @@ package histories
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
@@ -183,7 +181,7 @@ func (s *shard) observe(ctx context.Context) {
 		}
 		w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: version})
 		if err != nil {
-			if isGone(err) {
+			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 				version = ""
 			}
 			sleep(ctx, 20*time.Millisecond)
@@ -207,11 +205,6 @@ func (s *shard) follow(w watch.Interface, version string) string {
 	return version
 }
 
-func isGone(err error) bool {
-	status, ok := err.(interface{ Status() metav1.Status })
-	return ok && status.Status().Code == http.StatusGone
-}
-
 func (s *shard) observed(o *unstructured.Unstructured, deleted, gap bool) {
 	if c := s.clusters[o.GetNamespace()]; c != nil {
 		c.observe(o, deleted, gap)
@@ -221,8 +214,4 @@ func (s *shard) observed(o *unstructured.Unstructured, deleted, gap bool) {
 // history returns what happened to a cluster.
 func (s *shard) history(c *cluster) *History {
 	return &History{Objects: c.objects, Events: append(c.all(), s.recorder.all()...)}
-}
-
-func (s *shard) String() string {
-	return fmt.Sprintf("shard %s of seed %d", strconv.Itoa(s.number), s.seed)
 }
