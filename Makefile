@@ -41,8 +41,8 @@ busy: apiserver ## all tests COUNT times, beside a busy loop for each processor
 
 SEED ?= 1
 FIRST ?= 0
-SHARDS ?= 2
-histories: apiserver ## SHARDS times 100 random histories with faults, see TESTING.md
+SHARDS ?= 4
+histories: apiserver ## SHARDS times 50 random histories with faults, see TESTING.md
 	$(WITH_APISERVER) $(GO) test -C examples -count 1 -timeout 120m -v -run TestHistories ./histories \
 		-args -seed $(SEED) -first $(FIRST) -last $$(($(FIRST) + $(SHARDS) - 1))
 

@@ -56,6 +56,7 @@ func edit(at, value int) Event {
 
 var (
 	ended    = Event{Kind: Ended, Process: "agent/1", Start: ms(50), End: ms(50)}
+	ended95  = Event{Kind: Ended, Process: "agent/1", Start: ms(95), End: ms(95)}
 	finished = Event{Kind: Finished, Start: ms(90), End: ms(90)}
 )
 
@@ -160,6 +161,7 @@ var chainCases = []checkCase{
 	{"a pause before the gate has closed", paused(changed(1, "unknown", "open"), counted(changed(2, "open", "closed"), 0)), ruleChain},
 	{"a change of nothing", paused(changed(1, "unknown", "closed"), changed(2, "closed", "closed")), ruleChain},
 	{"a chain that ends in an untruth", paused(changed(1, "unknown", "open"), counted(changed(2, "open", "closed"), 1), finished), ruleChain},
+	{"an untruth in a process that ends after all is over", paused(changed(1, "unknown", "open"), counted(changed(2, "open", "closed"), 1), finished, ended95), ruleChain},
 	{"a change after the end", paused(changed(1, "unknown", "open"), ended, counted(changed(51, "open", "closed"), 1)), ruleChain},
 }
 
@@ -169,6 +171,7 @@ var requeueCases = []checkCase{
 	{"parked twice and requeued once", paused(parked(1), parked(2), requeued(5)), ""},
 	{"parked and lost", paused(parked(1), requeued(5), parked(6)), ruleRequeued},
 	{"parked until the end of the process", paused(parked(1), ended), ""},
+	{"parked in a process that ends after all is over", paused(parked(1), finished, ended95), ruleRequeued},
 	{"requeued twice", paused(parked(1), requeued(5), requeued(6)), ruleRequeued},
 	{"requeued and never parked", paused(requeued(5)), ruleRequeued},
 }

@@ -261,6 +261,8 @@ func (c *cluster) unsettledGates() string {
 			out += party + " does not run; "
 		} else if s := p.gate.State(); s.Paused || p.deployer.backlog.Len() > 0 {
 			out += fmt.Sprintf("%s is %s (%s: %s), %d keys parked, Check: %v; ", p.id, s.Phase, s.Reason, s.Message, p.deployer.backlog.Len(), p.gate.Check(nil))
+		} else if slices.Contains(slices.Collect(maps.Values(p.paused)), true) {
+			out += fmt.Sprintf("a callback of %s has not got the resume: %v; ", p.id, p.paused)
 		}
 	}
 	return out

@@ -30,7 +30,7 @@ var (
 	seedFlag  = flag.Uint64("seed", 1, "of the choices of all histories")
 	firstFlag = flag.Int("first", 0, "the first shard")
 	lastFlag  = flag.Int("last", -1, "the last shard; -1: as many as make a test of a few minutes")
-	sizeFlag  = flag.Int("size", 100, "how many histories share an API server, which is a shard")
+	sizeFlag  = flag.Int("size", 50, "how many histories share an API server, which is a shard")
 	dumpFlag  = flag.String("dump", "", "a file for the events of the histories that break a rule")
 )
 
@@ -53,7 +53,7 @@ func TestHistories(t *testing.T) {
 	}
 	last := *lastFlag
 	if last < 0 {
-		last = *firstFlag + 1
+		last = *firstFlag + 3
 		if testing.Short() {
 			last = *firstFlag
 		}

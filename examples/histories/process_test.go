@@ -34,6 +34,7 @@ type process struct {
 	kill     context.CancelFunc // ends all at once
 	stop     context.CancelFunc // operations end first
 	ended    chan struct{}
+	paused   map[string]bool // what each callback got last; guarded by cluster.mu
 }
 
 // start starts the next process of a party.
@@ -41,7 +42,7 @@ func (c *cluster) start(party string, stale bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.started[party]++
-	p := &process{id: fmt.Sprintf("%s/%d", party, c.started[party]), party: party, cluster: c, ended: make(chan struct{})}
+	p := &process{id: fmt.Sprintf("%s/%d", party, c.started[party]), party: party, cluster: c, ended: make(chan struct{}), paused: map[string]bool{}}
 	config := c.shard.config()
 	config.UserAgent = party
 	config.Wrap(c.links[party].wrap)
@@ -104,6 +105,9 @@ func (p *process) subscribe(gates report.Gates) {
 	}, most time.Duration) {
 		gates.OnChange(func(c syncgate.Change) {
 			p.cluster.add(Event{Kind: Changed, Process: p.id, Subscriber: name, Old: decisionOf(&c.Old), New: decisionOf(&c.New), Pauses: p.gate.Stats().Pauses})
+			p.cluster.mu.Lock()
+			p.paused[name] = c.New.Paused
+			p.cluster.mu.Unlock()
 			if most > 0 {
 				<-time.After(rand.N(most))
 			}

@@ -119,9 +119,12 @@ func checkChanges(h *History, violate func(string, ...Event)) (checked int) {
 			if end := ended[process]; len(end) > 0 && c.Start > end[0].End {
 				violate("a callback was called after the end of Run", end[0], c)
 			}
+			if finish := h.of(Finished); len(finish) > 0 && c.Start > finish[0].Start && c.New.Paused {
+				continue // StaleAfter may close a gate after the end
+			}
 			last[c.Subscriber] = c
 		}
-		if len(ended[process]) > 0 || len(h.of(Finished)) == 0 {
+		if endedBefore(h, process) || len(h.of(Finished)) == 0 {
 			continue // only of what runs at the end the truth is known: open
 		}
 		for _, c := range last {
@@ -133,6 +136,14 @@ func checkChanges(h *History, violate func(string, ...Event)) (checked int) {
 	return checked
 }
 
+// endedBefore reports whether a process ended before its history was at its end.
+func endedBefore(h *History, process string) bool {
+	finished := h.of(Finished)
+	return slices.ContainsFunc(h.Events, func(e Event) bool {
+		return e.Kind == Ended && e.Process == process && (len(finished) == 0 || e.Start < finished[0].Start)
+	})
+}
+
 // checkRequeued: a parked key is requeued after it was parked, unless its process ends.
 // Nothing else is requeued.
 func checkRequeued(h *History, violate func(string, ...Event)) (checked int) {
@@ -141,13 +152,23 @@ func checkRequeued(h *History, violate func(string, ...Event)) (checked int) {
 	for _, r := range h.of(Requeued) {
 		requeues[id{r.Process, r.Key}] = append(requeues[id{r.Process, r.Key}], r)
 	}
-	ended := h.byProcess(Ended)
+	finish := forever
+	if finished := h.of(Finished); len(finished) > 0 {
+		finish = finished[0].Start
+	}
+	ended := map[string]bool{}
+	for process := range h.byProcess(Parked) {
+		ended[process] = endedBefore(h, process)
+	}
 	for _, p := range h.of(Parked) {
 		key := id{p.Process, p.Key}
 		parks[key]++
+		if ended[p.Process] || p.End > finish {
+			continue
+		}
 		checked++
 		after := slices.ContainsFunc(requeues[key], func(r Event) bool { return r.End > p.Start })
-		if !after && len(ended[p.Process]) == 0 {
+		if !after {
 			violate("a parked key was not requeued", p)
 		}
 	}
