@@ -5,7 +5,7 @@ COUNT ?= 10
 APISERVER = $(GO) tool -C examples -n github.com/clusternet/syncgate/examples/localcluster/apiserver
 WITH_APISERVER = LOCALCLUSTER_APISERVER="$$($(APISERVER))"
 
-.PHONY: demo demo-fleet apiserver test race busy lint bench fuzz compat apidiff
+.PHONY: demo demo-fleet apiserver test race busy histories lint bench fuzz compat apidiff
 
 demo: ## a pause, against an API server on this machine
 	$(GO) run -C examples ./quickstart
@@ -38,6 +38,13 @@ busy: apiserver ## all tests COUNT times, beside a busy loop for each processor
 		test $$ok || failed=$$((failed + 1)); \
 	done; \
 	echo "== $(COUNT) runs beside $$(nproc) busy loops: $$failed failed"; test $$failed = 0
+
+SEED ?= 1
+FIRST ?= 0
+SHARDS ?= 4
+histories: apiserver ## SHARDS times 50 random histories with faults, see TESTING.md
+	$(WITH_APISERVER) $(GO) test -C examples -count 1 -timeout 120m -v -run TestHistories ./histories \
+		-args -seed $(SEED) -first $(FIRST) -last $$(($(FIRST) + $(SHARDS) - 1))
 
 compat: ## the library's tests on the newest client-go
 	$(GO) test -C examples -race github.com/clusternet/syncgate/...
