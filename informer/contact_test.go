@@ -114,6 +114,9 @@ func TestPagesAreNoContact(t *testing.T) {
 		server.OnRequest(func(r testutil.Request) {
 			if r.Query.Has("continue") {
 				contacts = append(contacts, inf.LastContact())
+				if n := inf.Relists(); n != 0 {
+					t.Errorf("Relists() at a later page = %d; want 0", n)
+				}
 			}
 		})
 		run(t, server, inf)
@@ -138,6 +141,12 @@ func TestErrDuringARelist(t *testing.T) {
 		}
 		pass(10 * time.Second)
 		wantHealthy(t, inf, "after the relist")
+
+		server.Fail(testutil.Hang.On(testutil.List, testutil.WatchList))
+		server.SetSelectable(false) // the next watch is refused, so the informer lists again
+		server.CutWatches()
+		pass(10 * time.Second)
+		wantErr(t, inf, "before the relist by label", "lists again")
 	})
 }
 

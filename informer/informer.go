@@ -24,6 +24,12 @@
 // that ends the initial events, the informer gives up after ten silent seconds and
 // continues with LIST and WATCH.
 //
+// # Order
+//
+// Handlers get the events of a watch in the order of the server, also those of different
+// objects. An informer of client-go 0.32 by itself reorders events that wait. The events
+// of an initial read come in no order.
+//
 // # Upgrades of the CRD
 //
 // A changed CRD ends its watches about a second after the change. Until then the
@@ -151,6 +157,7 @@ func newInformer(client dynamic.Interface, src *source) *Informer {
 	// The source logs a fault once; client-go's own handler logs even an ordinary
 	// stop as an error.
 	_ = inf.SetWatchErrorHandler(func(*cache.Reflector, error) {}) // fails only after the start
+	src.order.follow(inf)
 	return &Informer{SharedIndexInformer: inf, source: src}
 }
 

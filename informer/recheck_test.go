@@ -233,6 +233,30 @@ func TestDoubtOutlivesWatches(t *testing.T) {
 	})
 }
 
+// A recheck that fails leaves in doubt what it was about, and the latest read of each
+// object.
+func TestFailedRecheckKeepsTheLatestRead(t *testing.T) {
+	eachWay(t, func(t *testing.T, _ way) {
+		server := newServer(t, mine("a"))
+		inf := forCluster(t, server, informer.Auto)
+		run(t, server, inf)
+		pass(10 * time.Second)
+		server.Update(mine("a", testutil.Annotated("event", "x")))
+		synctest.Wait()
+		server.Fail(testutil.Hang.On(testutil.List))
+		server.CutWatches()
+		pass(time.Second) // the recheck hangs
+		server.Update(mine("a", testutil.Annotated("event", "y")))
+		synctest.Wait()
+		server.Rewrite(mine("a", testutil.Paused(true)))
+		server.CutWatches()
+		pass(time.Second)
+		server.Heal()
+		pass(2 * time.Minute) // the recheck fails, and the next one does not
+		wantPaused(t, inf, "after the next recheck", "a", true)
+	})
+}
+
 // Watches that end all the time, against a server that is slow to list.
 func TestRechecksDoNotPileUp(t *testing.T) {
 	eachWay(t, func(t *testing.T, _ way) {

@@ -41,6 +41,7 @@ type source struct {
 	noStreams        bool
 
 	requests sync.WaitGroup
+	order    order // of the events of watches
 
 	mu      sync.Mutex // guards all below
 	ctx     context.Context

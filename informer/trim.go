@@ -19,7 +19,7 @@ func trim(in *unstructured.Unstructured) *unstructured.Unstructured {
 		part(kept, meta, "annotations", func(annotations map[string]any) map[string]any {
 			holds := map[string]any{}
 			for name, value := range annotations {
-				if _, ok := api.HoldOwner(name); ok {
+				if _, ok := api.HoldOwner(name); ok || api.IsNearMiss(name) {
 					holds[name] = value
 				}
 			}

@@ -34,7 +34,7 @@ func TestTrim(t *testing.T) {
 			want: `{"apiVersion":"clusters.clusternet.io/v1beta1","kind":"ManagedCluster",
 				"metadata":{"name":"child","namespace":"ns","uid":"u","resourceVersion":"7","generation":3,"deletionTimestamp":"2024-01-02T00:00:00Z",
 					"labels":{"clusters.clusternet.io/cluster-id":"id"},
-					"annotations":{"hold.clusters.clusternet.io/team-a":"upgrade","hold.clusters.clusternet.io/":"nobody"}},
+					"annotations":{"hold.clusters.clusternet.io/team-a":"upgrade","hold.clusters.clusternet.io/":"nobody","HOLD.clusters.clusternet.io/b":"no"}},
 				"spec":{"clusterId":"id","syncMode":"Dual","syncPaused":true},
 				"status":{"appPusher":true,"conditions":[{"type":"SyncPaused","status":"False","reason":"Draining","observedGeneration":3}]}}`,
 		},

@@ -86,7 +86,7 @@ func (w *observedWatch) run(ctx context.Context) {
 				// Before the reflector can go on with another watch.
 				s.recordWatchEnd(w.history, time.Now().Before(w.due))
 			}
-			if !ok || !w.send(ctx, event) || event.Type == watch.Error {
+			if !ok || !w.pass(ctx, event) || event.Type == watch.Error {
 				return
 			}
 			// Contact counts once the event is passed on. An initial event is not
@@ -96,6 +96,15 @@ func (w *observedWatch) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// pass sends an event in its order. It returns false when the watch is stopped or ctx
+// ends. The initial events of a WatchList and bookmarks reach no handler by themselves.
+func (w *observedWatch) pass(ctx context.Context, event watch.Event) bool {
+	if w.initial || event.Type == watch.Bookmark || event.Type == watch.Error {
+		return w.send(ctx, event)
+	}
+	return w.source.order.begin(ctx, w.stopped, event) && w.send(ctx, event)
 }
 
 // send returns false when the watch is stopped or ctx ends.
@@ -117,7 +126,7 @@ func (w *observedWatch) observe(event watch.Event) watch.Event {
 	case event.Type == watch.Error:
 		err := apierrors.FromObject(event.Object)
 		// An expired history is no fault. The relist that follows may find one.
-		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		if apierrors.IsResourceExpired(err) {
 			w.source.recordRelisting()
 		} else {
 			w.source.recordFailure(err)
@@ -136,9 +145,7 @@ func (w *observedWatch) observe(event watch.Event) watch.Event {
 		return event
 	}
 	obj = trim(obj)
-	if event.Type != watch.Deleted {
-		w.source.remember(w.history, obj)
-	}
+	w.source.remember(w.history, obj)
 	return watch.Event{Type: event.Type, Object: obj}
 }
 

@@ -78,24 +78,24 @@ func (r *Reporter) whole(e *entry, own *partyStatus, o *observed, required []str
 		}
 	}
 	c := metav1.Condition{Type: ConditionType, Status: metav1.ConditionFalse, ObservedGeneration: own.generation}
-	first := func(has func(*partyStatus) bool) *partyStatus {
+	first := func(has func(*partyStatus) bool) (string, *partyStatus) {
 		for _, party := range slices.Sorted(maps.Keys(all)) {
 			if has(all[party]) {
-				return all[party]
+				return party, all[party]
 			}
 		}
-		return nil
+		return "", nil
 	}
-	unreadable := first((*partyStatus).unreadable)
-	open := first(func(p *partyStatus) bool { return p.reason == ReasonSyncing })
-	closed := first(func(p *partyStatus) bool { return p.reason != ReasonSyncing })
+	_, unreadable := first((*partyStatus).unreadable)
+	_, open := first(func(p *partyStatus) bool { return p.reason == ReasonSyncing })
+	closedParty, closed := first(func(p *partyStatus) bool { return p.reason != ReasonSyncing })
 	switch {
 	case unreadable != nil:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, unreadable.reason, unreadable.Text
 	case open != nil && closed == nil:
 		c.Reason, c.Message = ReasonSyncing, open.Text
-	case open != nil: // they don't have the same ManagedClusters
-		c.Reason, c.Message = ReasonSyncing, "not every party is paused; another one is "+closed.Text
+	case open != nil: // a local hold, or they don't have the same ManagedClusters
+		c.Reason, c.Message = ReasonSyncing, fmt.Sprintf("not all parties are paused; %s is %s", closedParty, closed.Text)
 	default:
 		r.acknowledge(&c, all, e.missing(own, all, o, required))
 		c.Message = closed.Text + "; " + c.Message
@@ -198,4 +198,18 @@ func (r *Reporter) turnIn(e *entry, own *partyStatus, want *metav1.Condition, re
 		return turn - e.age(own)
 	}
 	return 0
+}
+
+// Summary returns the condition SyncPaused of a ManagedCluster as "status, reason:
+// message", for people. It is empty when there is none.
+func Summary(object runtime.Object) string {
+	_, content, _, ok := api.Read(object)
+	if !ok {
+		return ""
+	}
+	c := observedIn(content).condition
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, %s: %s", c.Status, c.Reason, c.Message)
 }

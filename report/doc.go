@@ -74,9 +74,11 @@
 // nobody requires, but that has reported for the pause, counts too.
 //
 // A process that ends while it writes can't report that its last request is still on its
-// way; the next one counts from zero. End a process only after its operations, see
-// [syncgate.Gate.WaitDrained]. A gate with FailOpen may open when the process restarts,
-// before it has read of the pause; what was reported before then is wrong.
+// way; the next one counts from zero. End a process only after its operations. The same
+// holds for a new gate in one process, for example of the next term of a leader: start its
+// reporter when the old gate has drained, see [syncgate.Gate.WaitDrained]. A gate with
+// FailOpen may open when the process restarts, before it has read of the pause. What was
+// reported before is wrong then.
 //
 // # Events
 //
@@ -97,7 +99,9 @@
 // core/v1, which is then yours. Recording never blocks: the broadcaster queues Events
 // and sends them from a goroutine of its own. It counts equal Events in one object,
 // combines similar ones, and limits their rate per object. It tries a few times when
-// the server cannot be reached. What the server refuses is logged and dropped.
+// the server cannot be reached. What the server refuses is logged and dropped. Of a
+// ManagedCluster whose name has more than 236 characters, the Event refers to a shortened
+// name and has the whole name in its message: client-go 0.32 could not name it otherwise.
 //
 // # Rights
 //

@@ -1,9 +1,15 @@
 package report
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/clusternet/syncgate/informer"
@@ -71,9 +77,24 @@ func ModeEvents(recorder record.EventRecorder, gate *syncgate.Gate) func(error) 
 	}
 }
 
+// maxEventOf is the length of the longest name of an object that client-go 0.32 can
+// record an Event of: it makes the name of the Event from it, by a dot and 16 digits.
+const maxEventOf = validation.DNS1123SubdomainMaxLength - 17
+
+// shorten returns a name that is as valid and as unique as a longer one.
+func shorten(name string) string {
+	hash := sha256.Sum256([]byte(name))
+	end := "-" + hex.EncodeToString(hash[:10])
+	return strings.TrimRight(name[:maxEventOf-len(end)], ".-") + end
+}
+
 func recordEvent(recorder record.EventRecorder, key types.NamespacedName, uid types.UID, eventType, reason, message string) {
 	if api.IsNil(recorder) {
 		return
+	}
+	if len(key.Name) > maxEventOf {
+		message = fmt.Sprintf("ManagedCluster %s: %s", key, message)
+		key.Name = shorten(key.Name)
 	}
 	apiVersion, kind := informer.Resource.GroupVersion().WithKind("ManagedCluster").ToAPIVersionAndKind()
 	recorder.Event(&corev1.ObjectReference{

@@ -4,6 +4,7 @@ package report_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -117,6 +120,41 @@ func TestRecorder(t *testing.T) {
 		want := map[string]any{"apiVersion": "clusters.clusternet.io/v1beta1", "kind": "ManagedCluster", "namespace": ns, "name": "child", "uid": "uid-child"}
 		if diff := cmp.Diff(want, event.Object["involvedObject"]); diff != "" {
 			t.Errorf("involvedObject (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// client-go makes the name of an Event from the name of its object, which may be longer
+// than the rest leaves room for.
+func TestEventsOfLongNames(t *testing.T) {
+	long := strings.Repeat("a", 214) + "." + strings.Repeat("e", 30) // cut off after the dot
+	names := []string{strings.Repeat("b", 236), strings.Repeat("c", 237), strings.Repeat("d", 250) + ".d1", long + "1", long + "2"}
+	var objs []*unstructured.Unstructured
+	for i, name := range names {
+		objs = append(objs, tu.ManagedCluster(ns, name, fmt.Sprint("id-", i)))
+	}
+	inBubble(t, report.Options{}, objs, func(t *testing.T, f *fixture) {
+		f.broadcast()
+		for _, name := range names {
+			f.change(name, tu.Paused(true))
+		}
+		f.pass(time.Second)
+		events := f.server.Events()
+		if len(events) != len(names) {
+			t.Fatalf("events = %d; want one of each of %d", len(events), len(names))
+		}
+		objects := map[any]bool{}
+		for _, e := range events {
+			if problems := validation.IsDNS1123Subdomain(e.GetName()); len(problems) > 0 {
+				t.Errorf("the name of an Event is %q: %v", e.GetName(), problems)
+			}
+			objects[e.Object["involvedObject"].(map[string]any)["name"]] = true
+			if message := e.Object["message"].(string); !objects[names[0]] && !strings.Contains(message, "ManagedCluster "+ns+"/") {
+				t.Errorf("message = %q; want the name of the ManagedCluster in it", message)
+			}
+		}
+		if len(objects) != len(names) || !objects[names[0]] {
+			t.Errorf("objects of Events = %v; want one for each name, and the short one as it is", objects)
 		}
 	})
 }

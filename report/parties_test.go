@@ -272,7 +272,7 @@ func TestPartiesThatDoNotKnowTheSame(t *testing.T) {
 		p.wants("child", drainedBoth2)
 		p.change("child", tu.Unpaused())
 		p.pass(time.Minute)
-		p.wants("child", "False Syncing 3: not every party is paused; another one is held by spec.syncPaused, see ManagedCluster elsewhere/double")
+		p.wants("child", "False Syncing 3: not all parties are paused; hub is held by spec.syncPaused, see ManagedCluster elsewhere/double")
 		p.requests()
 		p.pass(time.Hour)
 		p.wantRequests("afterwards")

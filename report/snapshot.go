@@ -67,11 +67,11 @@ func (s *snapshot) covers(entries []entry) bool {
 	return slices.Equal(annotations(holds), got)
 }
 
-// annotations returns the holds that are not the field spec.syncPaused, sorted.
+// annotations returns the holds that are annotations, sorted.
 func annotations(holds []syncgate.Hold) []syncgate.Hold {
 	out := make([]syncgate.Hold, 0, len(holds))
 	for _, hold := range holds {
-		if hold != (syncgate.Hold{Owner: syncgate.SyncPausedField}) {
+		if !hold.Local && hold != (syncgate.Hold{Owner: syncgate.SyncPausedField}) {
 			out = append(out, hold)
 		}
 	}
@@ -120,12 +120,13 @@ func cut(text string) string {
 }
 
 func (s *snapshot) holders(o syncgate.Object) string {
-	holds := make([]string, 0, len(s.state.Holds))
+	holds, onServer := make([]string, 0, len(s.state.Holds)), false
 	for _, hold := range s.state.Holds {
 		holds = append(holds, hold.String())
+		onServer = onServer || !hold.Local
 	}
 	out := "held by " + strings.Join(holds, ", ")
-	if s.state.Object != o.NamespacedName { // another ManagedCluster of the same cluster
+	if onServer && s.state.Object != o.NamespacedName { // another ManagedCluster of the same cluster
 		out += fmt.Sprintf(", see ManagedCluster %s", s.state.Object)
 	}
 	return out

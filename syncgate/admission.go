@@ -49,7 +49,7 @@ func (a *admission) publish(next State) bool {
 	isNew := prev == nil || !sameDecision(&prev.State, &next)
 	if prev != nil {
 		s.revision = prev.revision
-		if prev.Phase == next.Phase && prev.Reason == next.Reason {
+		if prev.Reason == next.Reason {
 			s.Since = prev.Since
 		}
 		a.countLocked(&prev.State, &next)

@@ -128,5 +128,11 @@ func TestStateDescribesTheObject(t *testing.T) {
 		if diff := cmp.Diff(want, f.gate.State()); diff != "" {
 			t.Errorf("State() with a second hold (-want +got):\n%s", diff)
 		}
+
+		// Another Reason does.
+		f.Update(obj, tu.With(obj, tu.Paused(false), tu.Held("backup", "nightly")))
+		if s := f.wantReason(syncgate.ReasonHeld); !s.Since.Equal(time.Now()) {
+			t.Errorf("Since = %v for another Reason; want now, %v", s.Since, time.Now())
+		}
 	})
 }

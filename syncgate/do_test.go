@@ -217,6 +217,21 @@ func TestPanicAndGoexitRelease(t *testing.T) {
 	})
 }
 
+// What was not known is no pause, and its end no resume.
+func TestStatsOfAClusterThatAppears(t *testing.T) {
+	for _, failOpen := range []bool{false, true} {
+		for _, paused := range []bool{false, true} {
+			inBubble(t, syncgate.Options{FailOpen: failOpen}, nil, func(t *testing.T, f *fixture) {
+				f.want(!failOpen, syncgate.Unknown, syncgate.ReasonNotFound)
+				f.Add(cluster(tu.Paused(paused)))
+				if s := f.gate.Stats(); f.gate.Paused() != paused || s != (syncgate.Stats{}) {
+					t.Errorf("FailOpen = %t, paused = %t: Stats() = %+v; want none", failOpen, paused, s)
+				}
+			})
+		}
+	}
+}
+
 func TestStats(t *testing.T) {
 	obj := cluster()
 	inBubble(t, syncgate.Options{}, []any{obj}, func(t *testing.T, f *fixture) {

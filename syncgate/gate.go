@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -28,16 +29,23 @@ import (
 //     Check reports the fault, and the gate recovers by itself.
 //     [Options].StaleAfter closes the gate after a silence.
 //   - The ManagedCluster is deleted: the last decision stays, and Phase is Gone.
-//     A new ManagedCluster is evaluated like any other.
+//     If a relist has released it just before, the gate opens. A new ManagedCluster is
+//     evaluated like any other.
 //   - Two tools hold the cluster: the gate opens when both have released it.
+//   - This process holds it by Hold: the gate is closed at once, whatever is known.
 //   - Several ManagedClusters have the ID: the gate is closed while any of them is
 //     held.
 //   - The informer lists again, for example after an outage: the list counts as a whole.
 //     If an object in it is paused, the gate closes at once. The gate opens only after
 //     the whole list is delivered: 0.15 s later for an agent. On a hub it takes 0.05 s
 //     more for each 1,000 ManagedClusters, and 5 s more if events never stop arriving.
+//     It does not open while the API server can't be followed.
+//   - Events of a watch wait to be handled: they are handled in the order of the server.
+//     An informer that is not of package informer may change it, see [NewHub].
 //   - The informer selects by label from now on, and no longer finds a ManagedCluster
-//     whose label is wrong: the ManagedCluster counts as it was last read.
+//     whose label is wrong: the ManagedCluster counts as it was last read. If it is
+//     deleted then, it counts until the field can be selected again, or the process
+//     restarts.
 //   - The flag is malformed (spec.syncPaused: "true"): the gate is closed, with
 //     Reason Malformed.
 //   - The CRD loses the field while the flag is true or malformed: the gate is closed
@@ -51,6 +59,7 @@ type Gate struct {
 	hub       *Hub
 	ownsRun   bool // made by New: Run is the gate's to call
 	admission admission
+	locals    []*Hold // of Hold, in the order of the calls; guarded by hub.mu
 
 	// backlogs are those that may have keys parked for this gate. They are guarded
 	// by admission.mu.
@@ -258,8 +267,9 @@ func (g *Gate) Gates() iter.Seq[*Gate] {
 // Informer returns the informer that the gate follows, see Hub.Informer.
 func (g *Gate) Informer() cache.SharedIndexInformer { return g.hub.informer }
 
-// Name returns the name of the health check, which is Check.
-func (g *Gate) Name() string { return "syncgate-" + string(g.clusterID) }
+// Name returns the name of the health check, which is Check. It is made of the cluster
+// ID, escaped where it could not be a part of a URL.
+func (g *Gate) Name() string { return "syncgate-" + url.PathEscape(string(g.clusterID)) }
 
 // Check returns an error when the gate's state may be wrong: Run was not called or
 // has ended, the gate has not synced, the server refuses or is stale, or the

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +36,8 @@ type Hub struct {
 	synced  chan struct{} // closed, under mu, when every gate has the first list
 	stopped chan struct{} // closed, under mu, when Run has closed the gates
 	wake    chan struct{} // has an element when follow has something to settle
+
+	handled atomic.Uint64 // events that the handler has done with, log lines included
 
 	// gatesMu guards gates. If mu is needed as well, it is locked first.
 	gatesMu sync.RWMutex
@@ -65,9 +68,13 @@ type Hub struct {
 //
 // The first decision is as fresh as the first list of the informer. That of package
 // informer is consistent. Other informers may get theirs from an old watch cache of
-// the API server. They do not report relists, so the hub delays each opening as after a
-// relist, see Gate. Exception: if a cluster has only one ManagedCluster, its gate opens
-// as soon as that one is released.
+// the API server. They do not report relists, and those of client-go before 0.33 reorder
+// events. So another ManagedCluster of a cluster may be held and be delivered later than
+// the release of the only one that is known. Therefore the hub delays each opening as
+// after a relist, see Gate.
+//
+// If several hubs follow one informer of package informer, run the informer yourself
+// before them, see Run.
 func NewHub(inf cache.SharedIndexInformer, opts Options) (*Hub, error) {
 	if api.IsNil(inf) {
 		return nil, errors.New("syncgate: make a hub: the informer is nil; pass one, for example of informer.ForHub")

@@ -42,6 +42,9 @@ func TestHubGates(t *testing.T) {
 		if f.hub.Name() == f.gate.Name() || !strings.Contains(f.gate.Name(), id) {
 			t.Errorf("Name() = %q and %q; want different names", f.hub.Name(), f.gate.Name())
 		}
+		if got := f.hub.Gate("a/b {c}").Name(); got != "syncgate-a%2Fb%20%7Bc%7D" {
+			t.Errorf("Name() = %q; want what can be a part of a URL", got)
+		}
 	})
 }
 
@@ -73,6 +76,55 @@ func TestHubRunsItsInformer(t *testing.T) {
 				}
 				if err := hub.Check(nil); err != nil {
 					t.Errorf("Check() = %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Hubs that follow one informer end apart if the informer is run by itself. Otherwise it
+// ends with the first hub.
+func TestHubsThatShareAnInformer(t *testing.T) {
+	for _, runs := range []bool{false, true} {
+		t.Run(fmt.Sprintf("runs already: %v", runs), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := tu.NewAPIServer(cluster())
+				t.Cleanup(server.Close)
+				inf, err := informer.ForHub(server.Client(), informer.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if runs {
+					start(context.Background(), t, func(ctx context.Context) error { inf.RunWithContext(ctx); return nil })
+					synctest.Wait()
+				}
+				var hubs [2]*syncgate.Hub
+				var ends [2]context.CancelFunc
+				var ended [2]chan error
+				for i := range hubs {
+					if hubs[i], err = syncgate.NewHub(inf, syncgate.Options{}); err != nil {
+						t.Fatal(err)
+					}
+					var ctx context.Context
+					ctx, ends[i] = context.WithCancel(context.Background())
+					defer ends[i]()
+					ended[i] = make(chan error, 1)
+					go func() { ended[i] <- hubs[i].Run(ctx) }()
+					if err := hubs[i].WaitForSync(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ends[0]()
+				if err := <-ended[0]; err != nil {
+					t.Errorf("Run of the first hub = %v; want nil", err)
+				}
+				time.Sleep(time.Minute)
+				if open := !hubs[1].Gate(id).Paused(); open != runs {
+					t.Errorf("the gate of the second hub is open: %t; want %t", open, runs)
+				}
+				ends[1]()
+				if err := <-ended[1]; (err == nil) != runs {
+					t.Errorf("Run of the second hub = %v; want an error: %t", err, !runs)
 				}
 			})
 		})

@@ -40,6 +40,16 @@ func TestMalformed(t *testing.T) {
 			}
 		})
 	})
+	t.Run("two holds", func(t *testing.T) {
+		obj := cluster(tu.Annotated(syncgate.HoldPrefix+"a", int64(1)), tu.Annotated(syncgate.HoldPrefix+"b", int64(1)))
+		for range 20 { // the order of a map is random
+			inBubble(t, syncgate.Options{}, []any{obj}, func(t *testing.T, f *fixture) {
+				if s := f.wantReason(syncgate.ReasonMalformed); !strings.Contains(s.Message, syncgate.HoldPrefix+"a is") {
+					t.Errorf("Message = %q; want the first annotation in it", s.Message)
+				}
+			})
+		}
+	})
 	t.Run("annotations", func(t *testing.T) {
 		obj := cluster()
 		obj.Object["metadata"].(map[string]any)["annotations"] = "none"

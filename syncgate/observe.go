@@ -23,6 +23,8 @@ type observation struct {
 	holds       []Hold // by annotations, sorted by owner
 	flagProblem string // for people: what is wrong with the flag, and what to do
 	holdProblem string // the same of a hold that can't be read; empty: there is none
+	// nearMisses are annotations that look like holds and are none, sorted.
+	nearMisses []string
 }
 
 // flag is the value of spec.syncPaused.
@@ -54,7 +56,7 @@ func tristateOf(b bool) tristate {
 func (o *observation) equal(p *observation) bool {
 	return o.clusterID == p.clusterID && o.uid == p.uid && o.generation == p.generation && o.labelled == p.labelled &&
 		o.syncMode == p.syncMode && o.appPusher == p.appPusher && o.flag == p.flag && slices.Equal(o.holds, p.holds) &&
-		o.flagProblem == p.flagProblem && o.holdProblem == p.holdProblem
+		o.flagProblem == p.flagProblem && o.holdProblem == p.holdProblem && slices.Equal(o.nearMisses, p.nearMisses)
 }
 
 // problem returns why the pause can't be read, as a Reason and for people. Both are
@@ -120,6 +122,7 @@ func observe(obj any) (types.NamespacedName, observation, bool) {
 		o.flagProblem = fmt.Sprintf("the Go type %s has no field for %s, so a pause can't be read; use an informer of unstructured objects, such as that of informer.ForHub",
 			typed, SyncPausedField)
 	}
+	slices.Sort(o.nearMisses)
 	slices.SortFunc(o.holds, func(a, b Hold) int { return strings.Compare(a.Owner, b.Owner) })
 	return types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}, o, true
 }
@@ -166,6 +169,9 @@ func (o *observation) readFlag(value any) {
 func (o *observation) readHold(name string, value any) {
 	owner, ok := api.HoldOwner(name)
 	if !ok {
+		if api.IsNearMiss(name) {
+			o.nearMisses = append(o.nearMisses, name)
+		}
 		return
 	}
 	reason, ok := value.(string)

@@ -41,6 +41,7 @@ func (h *Hub) handler() cache.ResourceEventHandler {
 // observe takes in a ManagedCluster.
 func (h *Hub) observe(obj any) {
 	key, o, ok := observe(obj)
+	defer h.handled.Add(1)
 	h.update(func() {
 		h.events++
 		h.table.delivery = h.deliveryLocked()
@@ -51,19 +52,37 @@ func (h *Hub) observe(obj any) {
 		if o.flag == flagNotVisible && h.notVisible == "" {
 			h.notVisible = o.flagProblem
 		}
+		before := h.nearMissesLocked(key)
 		h.publishChangedLocked(h.table.observe(key, o))
+		for _, name := range h.nearMissesLocked(key) {
+			if !slices.Contains(before, name) {
+				h.logLocked(0, "An annotation looks like a hold but is none; rename it to "+HoldPrefix+"OWNER", "managedCluster", key, "annotation", name)
+			}
+		}
 	})
+}
+
+func (h *Hub) nearMissesLocked(key types.NamespacedName) []string {
+	if o := h.table.objects[key]; o != nil {
+		return o.nearMisses
+	}
+	return nil
 }
 
 // remove takes in that a ManagedCluster is gone, or has left the selection.
 func (h *Hub) remove(obj any) {
+	_, missing := obj.(cache.DeletedFinalStateUnknown) // from a relist
+	defer h.handled.Add(1)
 	h.update(func() {
 		h.events++
 		h.table.delivery = h.deliveryLocked()
-		if key := keyOf(obj); h.hidesLocked(key, obj) {
+		if missing && h.table.delivery == ordered {
+			h.table.delivery = unordered // the relist was settled too early
+		}
+		if key := keyOf(obj); missing && h.hidesLocked(key) {
 			h.publishChangedLocked(h.table.hide(key))
 		} else {
-			h.publishChangedLocked(h.table.remove(key))
+			h.publishChangedLocked(h.table.remove(key, !missing))
 		}
 	})
 }
@@ -82,22 +101,25 @@ func (h *Hub) publishChangedLocked(changed []types.UID) {
 
 // deliveryLocked returns how the informer delivers what the handler gets now.
 func (h *Hub) deliveryLocked() delivery {
-	switch reporter, ok := h.informer.(relistReporter); {
-	case !ok:
+	reporter, ok := h.informer.(relistReporter)
+	if !ok {
 		return unordered
-	case reporter.Relists() == h.settledRelists:
+	}
+	switch reporter.Relists() - h.settledRelists {
+	case 0:
 		return ordered
-	default:
+	case 1:
 		return relisted
+	default:
+		return unordered
 	}
 }
 
 // hidesLocked reports whether a ManagedCluster is missing from a relist because the
 // informer selects by label now, and its label names another cluster.
-func (h *Hub) hidesLocked(key types.NamespacedName, deleted any) bool {
-	_, relisted := deleted.(cache.DeletedFinalStateUnknown)
+func (h *Hub) hidesLocked(key types.NamespacedName) bool {
 	o := h.table.objects[key]
-	return relisted && o != nil && !o.labelled && selectionOf(h.informer) == informer.ByLabel
+	return o != nil && !o.labelled && selectionOf(h.informer) == informer.ByLabel
 }
 
 // publishAllLocked publishes what changes for all gates at once. It logs them at
@@ -112,6 +134,7 @@ func (h *Hub) publishAllLocked() {
 // new decision on to the dispatcher and the backlogs, and logs it at the given level.
 func (h *Hub) publishLocked(g *Gate, level int) {
 	s := h.effectiveLocked(g.clusterID)
+	s.addLocals(g.locals)
 	isNew := g.admission.publish(s)
 	if isClosed(h.stopped) {
 		g.dropParked()

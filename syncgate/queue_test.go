@@ -32,3 +32,28 @@ func TestGateQueueHoldsEachGateOnce(t *testing.T) {
 		cancel()
 	})
 }
+
+// A queue that drops what was taken keeps the keys that were not.
+func TestKeyQueueIsCompacted(t *testing.T) {
+	q := keyQueue[int]{at: map[int]int{}}
+	for i := range 100 {
+		q.add(i)
+	}
+	for range 90 {
+		q.take()
+	}
+	q.remove(95)
+	q.add(100) // compacts
+	if n := len(q.order); n != 10 {
+		t.Errorf("places = %d; want 10", n)
+	}
+	q.add(95)
+	for _, want := range []int{90, 91, 92, 93, 94, 96, 97, 98, 99, 100, 95} {
+		if key, ok := q.take(); !ok || key != want {
+			t.Errorf("take() = %d, %t; want %d", key, ok, want)
+		}
+	}
+	if key, ok := q.take(); ok {
+		t.Errorf("take() = %d; want none", key)
+	}
+}

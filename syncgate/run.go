@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -114,6 +115,7 @@ type poller struct {
 
 	events        uint64    // at the last poll
 	quiet         int       // polls in a row that have observed no event
+	stuck         bool      // the handler still has the event of the last poll: a logger blocks it
 	relists       uint64    // at the last poll
 	settlingSince time.Time // zero: nothing is to be settled
 	healthySince  time.Time // of the server of a stale hub; zero: it is not healthy
@@ -127,12 +129,13 @@ func (p *poller) poll(listed bool) time.Duration {
 	events, objects, settling, stale := h.events, len(h.table.objects), h.settlingLocked(), h.stale
 	h.mu.RUnlock()
 	relists := relistsOf(h.informer)
+	p.stuck = p.events == events && h.handled.Load() != events
 	p.quiet++
 	if p.relists != relists {
-		p.settlingSince = time.Time{} // the limit is for the newest relist
+		p.relists, p.settlingSince = relists, time.Time{} // what counts is the newest relist
 	}
-	if p.events != events || p.relists != relists {
-		p.events, p.relists, p.quiet = events, relists, 0
+	if p.events != events {
+		p.events, p.quiet = events, 0
 	}
 	next, polls := stopPoll, settlePolls+objects/objectsPerPoll
 	switch {
@@ -146,7 +149,7 @@ func (p *poller) poll(listed bool) time.Duration {
 	default:
 		return settlePoll
 	}
-	if p.isDue(now, &p.settlingSince, settling, polls) {
+	if p.isDue(now, &p.settlingSince, settling && h.isFollowing(), polls) {
 		h.settle(relists)
 	} else if settling {
 		next = settlePoll
@@ -178,7 +181,7 @@ func (p *poller) isDue(now time.Time, since *time.Time, goingOn bool, polls int)
 	case !goingOn:
 		*since = time.Time{}
 		return false
-	case since.IsZero():
+	case since.IsZero(), p.stuck: // the limit is for events that arrive
 		*since = now
 		p.quiet = 0
 		return false
@@ -231,10 +234,12 @@ func (h *Hub) settle(relists uint64) {
 			return // another one has come, and is not delivered yet
 		}
 		h.settledRelists = relists
+		h.table.delivery = relisted
+		var changed []types.UID
 		if h.table.hidden > 0 && h.canRemoveHidden() {
-			h.table.removeHidden()
+			changed = h.table.removeHidden()
 		}
-		h.publishChangedLocked(h.table.settle())
+		h.publishChangedLocked(append(changed, h.table.settle()...))
 	})
 }
 

@@ -3,6 +3,7 @@ package syncgate
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +19,9 @@ const (
 
 	// HoldPrefix is the prefix of an annotation that holds a ManagedCluster. The
 	// rest of the name is the owner of the hold, and the value is the reason. The
-	// value "false" releases the hold. Owners hold independently.
+	// value "false" releases the hold. Owners hold independently. A name that only
+	// looks like a hold, such as one without an owner, holds nothing: State.Message and
+	// a log line say so.
 	HoldPrefix = api.HoldPrefix
 )
 
@@ -61,7 +64,7 @@ const (
 	ReasonStopped         = "Stopped"         // Unknown: Run has ended.
 	ReasonSyncAllowed     = "SyncAllowed"     // Open: nothing holds the cluster.
 	ReasonSyncPaused      = "SyncPaused"      // Paused: spec.syncPaused is true.
-	ReasonHeld            = "Held"            // Paused: only annotations hold the cluster.
+	ReasonHeld            = "Held"            // Paused: annotations or local holds, but not the field.
 	ReasonMalformed       = "Malformed"       // Paused: the flag or a hold has the wrong type.
 	ReasonFieldNotVisible = "FieldNotVisible" // Paused: the informer's Go type or the CRD has no field for the flag.
 	ReasonDeleted         = "Deleted"         // Gone: the ManagedCluster was deleted.
@@ -82,14 +85,32 @@ const (
 type Hold struct {
 	Owner  string // Who holds it. SyncPausedField: the field.
 	Reason string // Why, in the owner's words. Empty for the field.
+	Local  bool   // This process holds it, by Gate.Hold. It is not on the server.
 }
 
-// String returns the owner, and the reason if there is one.
+// String returns the owner, and the reason if there is one. A reason that looks like a
+// release, such as "False", is explained.
 func (h Hold) String() string {
-	if h.Reason == "" {
-		return h.Owner
+	out := h.Owner
+	switch {
+	case h.Reason == "":
+	case !h.Local && looksReleased(h.Reason):
+		out += fmt.Sprintf(" (%q holds; only \"false\" releases)", h.Reason)
+	default:
+		out += fmt.Sprintf(" (%s)", h.Reason)
 	}
-	return fmt.Sprintf("%s (%s)", h.Owner, h.Reason)
+	if h.Local {
+		out += " of this process"
+	}
+	return out
+}
+
+func looksReleased(reason string) bool {
+	switch strings.ToLower(strings.Trim(reason, " \t\r\n\"'")) {
+	case "false", "no", "off", "0", "none", "null", "released":
+		return true
+	}
+	return false
 }
 
 // State is what a gate knows of its cluster. It is a copy: the gate does not change
@@ -99,7 +120,7 @@ type State struct {
 	Paused  bool   // The decision.
 	Reason  string // One of the Reason constants.
 	Message string // For people: who holds the cluster and why, or what to do.
-	Holds   []Hold // Of all ManagedClusters with this ID: the field first, then by owner.
+	Holds   []Hold // Of all ManagedClusters with this ID: the field first, then by owner. Local ones come last.
 	// Since is when the gate last changed to this Phase and Reason, in this process.
 	Since time.Time
 

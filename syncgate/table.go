@@ -20,6 +20,7 @@ type table struct {
 	objects  map[types.NamespacedName]*object
 	clusters map[types.UID]*cluster
 	deferred map[types.UID]struct{} // clusters whose opening is deferred
+	period   uint64                 // begins with newTable and with each settle
 	hidden   int                    // objects that are hidden
 }
 
@@ -27,11 +28,10 @@ type table struct {
 type delivery int
 
 const (
-	// unordered: the informer can't tell a relist from a watch. Only the release of
-	// the one ManagedCluster of a cluster opens it at once.
+	// unordered: the event may be one of any relist, or of a watch between them.
 	unordered delivery = iota
 	ordered            // by a watch: the state after each event was one of the server
-	relisted           // by a relist
+	relisted           // by the newest relist, or by the watch after it
 )
 
 // object is a ManagedCluster that counts for a cluster.
@@ -49,6 +49,15 @@ type cluster struct {
 	objects []*object // by namespace and name, so that the order of events decides nothing
 	state   State
 	decided bool // false: state is zero, because the first decision is deferred
+	left    left
+}
+
+// left has the ManagedClusters that may have been the last ones of a cluster. If none
+// remains, they decide: the cluster is gone as they left it.
+type left struct {
+	objects []*object
+	deleted bool   // by the watch after a relist; so what the relist lacks left earlier
+	period  uint64 // of table, in which openings were deferred; 0: they were not
 }
 
 func newTable(only types.UID) table {
@@ -57,6 +66,7 @@ func newTable(only types.UID) table {
 		objects:  map[types.NamespacedName]*object{},
 		clusters: map[types.UID]*cluster{},
 		deferred: map[types.UID]struct{}{},
+		period:   1,
 	}
 }
 
@@ -74,7 +84,7 @@ func (t *table) observe(key types.NamespacedName, o observation) []types.UID {
 	}
 	counts := o.clusterID != "" && (t.only == "" || t.only == o.clusterID)
 	if known != nil && (!counts || known.clusterID != o.clusterID) {
-		changed = append(changed, t.remove(key)...)
+		changed = append(changed, t.remove(key, false)...)
 		known = nil
 	}
 	switch {
@@ -85,7 +95,7 @@ func (t *table) observe(key types.NamespacedName, o observation) []types.UID {
 	default:
 		t.insert(&object{key: key, observation: o})
 	}
-	t.decide(o.clusterID, known != nil)
+	t.decide(o.clusterID)
 	return append(changed, o.clusterID)
 }
 
@@ -101,8 +111,9 @@ func (t *table) insert(o *object) {
 }
 
 // remove takes in that a ManagedCluster is gone, or has left the selection. It
-// returns the ID of the cluster that this changes, if any.
-func (t *table) remove(key types.NamespacedName) []types.UID {
+// returns the ID of the cluster that this changes, if any. If deleted is true, a watch
+// has deleted it. Otherwise it is missing from a relist, or has moved.
+func (t *table) remove(key types.NamespacedName, deleted bool) []types.UID {
 	o := t.objects[key]
 	if o == nil {
 		return nil
@@ -111,31 +122,51 @@ func (t *table) remove(key types.NamespacedName) []types.UID {
 	delete(t.objects, key)
 	c := t.clusters[o.clusterID]
 	c.objects = slices.DeleteFunc(c.objects, func(other *object) bool { return other == o })
-	t.decide(o.clusterID, false)
+	t.recordLeft(&c.left, o, deleted)
+	t.decide(o.clusterID)
 	return []types.UID{o.clusterID}
 }
 
-// decide evaluates a cluster after an event. If known is true, the event was about a
-// ManagedCluster that the cluster had before, and still has.
-func (t *table) decide(clusterID types.UID, known bool) {
+// recordLeft takes in that an object has left. Those that are missing from a relist count
+// as a whole, because nobody knows which of them left last.
+func (t *table) recordLeft(l *left, o *object, deleted bool) {
+	switch {
+	case t.delivery == ordered:
+		*l = left{objects: []*object{o}}
+		return
+	case deleted && t.delivery == relisted, l.period != t.period:
+		*l = left{objects: []*object{o}, deleted: deleted}
+	case l.deleted && t.delivery == relisted: // o left before the one that was deleted
+	default:
+		l.objects = append(l.objects, o)
+	}
+	l.period = t.period
+}
+
+// decide evaluates a cluster after an event.
+func (t *table) decide(clusterID types.UID) {
 	c := t.clusters[clusterID]
 	delete(t.deferred, clusterID)
-	switch {
-	case len(c.objects) > 0:
-		next := evaluate(c.objects)
-		opens := !next.Paused && (c.state.Paused || !c.decided)
-		atOnce := t.delivery == ordered || t.delivery == unordered && known && len(c.objects) == 1
-		if opens && !atOnce {
-			t.deferred[clusterID] = struct{}{}
-			return
-		}
-		c.state, c.decided = next, true
-	case c.decided:
-		c.state.Phase, c.state.Reason = Gone, ReasonDeleted
-		c.state.Message = "deleted, or no longer selected; the last decision stays: " + c.state.Message
-	default: // it has gone before it was decided on
+	if len(c.objects) == 0 && !c.decided { // it has gone before it was decided on
 		delete(t.clusters, clusterID)
+		return
 	}
+	next := c.evaluate()
+	if opens := !next.Paused && (c.state.Paused || !c.decided); opens && t.delivery != ordered {
+		t.deferred[clusterID] = struct{}{}
+		return
+	}
+	c.state, c.decided = next, true
+}
+
+func (c *cluster) evaluate() State {
+	if len(c.objects) > 0 {
+		return evaluate(c.objects)
+	}
+	s := evaluate(c.left.objects)
+	s.Phase, s.Reason = Gone, ReasonDeleted
+	s.Message = "deleted, or no longer selected; the last decision stays: " + s.Message
+	return s
 }
 
 // settle decides on the clusters whose opening was deferred, and returns their IDs.
@@ -144,8 +175,9 @@ func (t *table) settle() []types.UID {
 	clear(t.deferred)
 	for _, clusterID := range settled {
 		c := t.clusters[clusterID]
-		c.state, c.decided = evaluate(c.objects), true
+		c.state, c.decided = c.evaluate(), true
 	}
+	t.period++
 	return settled
 }
 
@@ -157,7 +189,7 @@ func (t *table) hide(key types.NamespacedName) []types.UID {
 		return nil
 	}
 	t.setHidden(o, true)
-	t.decide(o.clusterID, true)
+	t.decide(o.clusterID)
 	return []types.UID{o.clusterID}
 }
 
@@ -177,7 +209,7 @@ func (t *table) removeHidden() []types.UID {
 	var changed []types.UID
 	for key, o := range t.objects {
 		if o.hidden {
-			changed = append(changed, t.remove(key)...)
+			changed = append(changed, t.remove(key, false)...)
 		}
 	}
 	return changed

@@ -28,6 +28,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -124,10 +126,20 @@ func Run(ctx context.Context, opts Options) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { return command.Serve(ctx, a.Listener, a.registry, a) })
 	all.Go(func() error {
-		lease := leader.Lease{Namespace: a.LeaseNamespace, Name: component + "-" + string(a.ClusterID), Duration: a.LeaseDuration}
+		lease := leader.Lease{Namespace: a.LeaseNamespace, Name: leaseName(a.ClusterID), Duration: a.LeaseDuration}
 		return leader.Lead(ctx, a.Child, lease, a.lead)
 	})
 	return all.Wait()
+}
+
+// leaseName returns a name for the Lease. A cluster ID need not be one: the CRD takes
+// capitals, for example.
+func leaseName(clusterID types.UID) string {
+	name := component + "-" + string(clusterID)
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		name = fmt.Sprintf("%s-%x", component, sha256.Sum256([]byte(clusterID)))
+	}
+	return name
 }
 
 func (a *agent) newGate() (*syncgate.Gate, error) {

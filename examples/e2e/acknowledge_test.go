@@ -46,13 +46,19 @@ func (p *parent) acknowledgeWith(gates report.Gates, log logr.Logger, opts repor
 	return stop
 }
 
+// withoutFingerprint returns a condition without the fingerprint of the holds.
+func withoutFingerprint(summary string) string {
+	summary, _, _ = strings.Cut(summary, " (holds ")
+	return summary
+}
+
 // becomes waits for a condition and returns it.
 func (p *parent) becomes(name, want string) (fields map[string]any) {
 	p.Helper()
 	var got string
 	fleettest.Eventually(p, soon, func() bool {
 		got, fields = fleettest.Condition(p.get(name))
-		got, _, _ = strings.Cut(got, " (holds ") // the fingerprint of the holds
+		got = withoutFingerprint(got)
 		return got == want
 	}, func() string { return fmt.Sprintf("the condition of %s = %q; want %q", name, got, want) })
 	if got != want {
@@ -81,7 +87,8 @@ func (p *parent) history(name string) (conditions func() []string) {
 		for event := range w.ResultChan() {
 			if obj, ok := event.Object.(*unstructured.Unstructured); ok {
 				mu.Lock()
-				if summary, _ := fleettest.Condition(obj); summary != "" && (len(all) == 0 || all[len(all)-1] != summary) {
+				summary, _ := fleettest.Condition(obj)
+				if summary = withoutFingerprint(summary); summary != "" && (len(all) == 0 || all[len(all)-1] != summary) {
 					all = append(all, summary)
 				}
 				mu.Unlock()

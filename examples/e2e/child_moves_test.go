@@ -14,6 +14,7 @@ import (
 
 	"github.com/clusternet/syncgate/examples/hub"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
+	"github.com/clusternet/syncgate/report"
 	"github.com/clusternet/syncgate/syncgate"
 )
 
@@ -30,7 +31,7 @@ func (m *movable) push(f *fleettest.Fleet) {
 	parent.Wrap(m.watches.wrap)
 	fleettest.Run(f, func(ctx context.Context) error {
 		return hub.Run(ctx, hub.Options{
-			Parent: parent,
+			Parent: parent, Parties: []string{report.PartyHub},
 			Child: func(string, types.UID) (*rest.Config, error) {
 				return fleettest.As("hub", m.at.Load().Config()), nil
 			},

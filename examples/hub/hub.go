@@ -16,7 +16,8 @@
 // # When a ManagedCluster is gone
 //
 // Its deleted Descriptions are released without touching the child, paused or not. The
-// others stay as they are.
+// others stay as they are. The deployer of the cluster ends, with its watches and
+// requests. So it does when somebody else is to deploy there.
 //
 // # Rights
 //
@@ -32,16 +33,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -87,10 +85,12 @@ type Options struct {
 	Parties []string
 }
 
-// ChildrenIn returns an Options.Child that reads DIR/NAMESPACE/CLUSTERID.kubeconfig.
+// ChildrenIn returns an Options.Child that reads DIR/NAMESPACE/CLUSTERID.kubeconfig. The
+// CRD takes any text in a cluster ID, a slash too, so the ID is escaped as in a URL: else
+// it could lead to the file of another cluster.
 func ChildrenIn(dir string) func(string, types.UID) (*rest.Config, error) {
 	return func(namespace string, clusterID types.UID) (*rest.Config, error) {
-		file := filepath.Join(dir, namespace, string(clusterID)+".kubeconfig")
+		file := filepath.Join(dir, namespace, url.PathEscape(string(clusterID))+".kubeconfig")
 		return command.ClientConfig(file, "put its kubeconfig there")
 	}
 }
@@ -153,8 +153,9 @@ func (p *process) lead(ctx context.Context) error {
 	f := &fleet{
 		process: p, hub: hub, clusters: clusters.GetIndexer(),
 		descriptions: deploy.NewInformer(p.parent, "", ""),
-		deployers:    map[types.UID]map[string]*deploy.Deployer{},
-		start:        func(d *deploy.Deployer) { all.Go(func() error { return d.Run(ctx) }) },
+		deployers:    map[deploy.Cluster]*deployer{},
+		ending:       map[deploy.Cluster]<-chan struct{}{},
+		start:        func(run func(context.Context) error) { all.Go(func() error { return run(ctx) }) },
 	}
 	if _, err := f.descriptions.AddEventHandler(deploy.OnChange(f.add)); err != nil {
 		return fmt.Errorf("following the Descriptions: %w", err)
@@ -186,141 +187,6 @@ func (p *process) reporter(hub *syncgate.Hub) (*report.Reporter, error) {
 	return report.New(client, hub, report.Options{
 		Recorder: p.Recorder, Party: report.PartyHub, Parties: command.Parties(p.Parties),
 	})
-}
-
-// byCluster is an index of ManagedClusters by their deploy.Cluster.
-const byCluster = "cluster"
-
-func clusterOf(object any) ([]string, error) {
-	return []string{identify(object).String()}, nil
-}
-
-func identify(object any) deploy.Cluster {
-	o := object.(*unstructured.Unstructured)
-	id, _, _ := unstructured.NestedString(o.Object, "spec", "clusterId")
-	return deploy.Cluster{Namespace: o.GetNamespace(), ID: types.UID(id)}
-}
-
-// fleet has a deployer for each cluster that the hub has deployed to.
-type fleet struct {
-	*process
-	hub          *syncgate.Hub
-	clusters     cache.Indexer // of the ManagedClusters
-	descriptions cache.SharedIndexInformer
-	start        func(*deploy.Deployer)
-
-	mu        sync.Mutex                                // guards deployers
-	deployers map[types.UID]map[string]*deploy.Deployer // by ID and namespace
-}
-
-// add queues a Description if the hub deploys to its cluster, or if it is deleted and
-// its cluster may be lost. It is called again when this becomes true.
-func (f *fleet) add(cluster deploy.Cluster, key string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	deployer := f.deployers[cluster.ID][cluster.Namespace]
-	if deployer == nil {
-		if !f.mine(cluster) && (len(f.find(cluster)) > 0 || !f.deleting(key)) {
-			return
-		}
-		gate := f.hub.Gate(cluster.ID)
-		deployer = deploy.New(deploy.Options{
-			Parent: f.parent, Descriptions: f.descriptions, Namespace: cluster.Namespace, Gate: gate,
-			Child: func() (*rest.Config, error) { return f.Child(cluster.Namespace, cluster.ID) },
-			Mine:  func() bool { return f.mine(cluster) },
-			Lost:  func(ctx context.Context) (bool, error) { return f.lost(ctx, cluster) },
-		})
-		if f.deployers[cluster.ID] == nil {
-			f.deployers[cluster.ID] = map[string]*deploy.Deployer{}
-		}
-		f.deployers[cluster.ID][cluster.Namespace] = deployer
-		f.start(deployer)
-	}
-	deployer.Add(key)
-}
-
-// addAll queues all Descriptions of a cluster.
-func (f *fleet) addAll(cluster deploy.Cluster) {
-	for _, key := range deploy.Keys(f.descriptions.GetIndexer(), cluster) {
-		f.add(cluster, key)
-	}
-}
-
-func (f *fleet) deleting(key string) bool {
-	object, exists, err := f.descriptions.GetStore().GetByKey(key)
-	return err == nil && exists && object.(*unstructured.Unstructured).GetDeletionTimestamp() != nil
-}
-
-// reconnect follows a cluster that may have moved.
-func (f *fleet) reconnect(id types.UID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, deployer := range f.deployers[id] {
-		deployer.Reconnect()
-	}
-}
-
-// find returns the ManagedClusters of a cluster from the informer.
-func (f *fleet) find(cluster deploy.Cluster) []any {
-	objects, err := f.clusters.ByIndex(byCluster, cluster.String())
-	if err != nil {
-		return nil // there is this index, see lead
-	}
-	return objects
-}
-
-// mine reports whether the hub deploys to a cluster.
-func (f *fleet) mine(cluster deploy.Cluster) bool {
-	return slices.ContainsFunc(f.find(cluster), func(object any) bool {
-		mode, appPusher, known := modes(object)
-		return known && syncgate.HubDeploys(mode, appPusher)
-	})
-}
-
-// modes returns a handler that queues the Descriptions of a cluster when the hub may have
-// become the one that deploys them.
-func (f *fleet) modes() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(object any) { f.addAll(identify(object)) },
-		UpdateFunc: func(old, now any) {
-			wasMode, wasPusher, wasKnown := modes(old)
-			mode, appPusher, known := modes(now)
-			if mode != wasMode || appPusher != wasPusher || known != wasKnown || identify(old) != identify(now) {
-				f.addAll(identify(now))
-				f.addAll(identify(old)) // its deleted Descriptions can be released
-			}
-		},
-		DeleteFunc: func(object any) {
-			if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = gone.Obj
-			}
-			f.addAll(identify(object))
-		},
-	}
-}
-
-// modes returns what decides who deploys to a ManagedCluster. It is known once the agent
-// has reported.
-func modes(object any) (mode syncgate.Mode, appPusher, known bool) {
-	content := object.(*unstructured.Unstructured).Object
-	text, _, _ := unstructured.NestedString(content, "spec", "syncMode")
-	appPusher, known, _ = unstructured.NestedBool(content, "status", "appPusher")
-	return syncgate.Mode(text), appPusher, known
-}
-
-// lost reports whether a cluster has no ManagedCluster. It asks the server, since a
-// release can't be undone.
-func (f *fleet) lost(ctx context.Context, cluster deploy.Cluster) (bool, error) {
-	if len(f.find(cluster)) > 0 {
-		return false, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, lostTime)
-	defer cancel()
-	list, err := f.parent.Resource(informer.Resource).Namespace(cluster.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, fmt.Errorf("looking for the ManagedCluster of cluster %s: %w", cluster, err)
-	}
-	return !slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool { return identify(&o) == cluster }), nil
 }
 
 // Name and Check make the hub a health check. A hub that does not lead is healthy.

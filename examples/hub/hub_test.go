@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,63 @@ func TestDeploys(t *testing.T) {
 		return fmt.Sprintf("the Description is %q (%s); want Failure, and the file that there is not", phase, reason)
 	})
 	becomes(t, unknown, map[string]string{})
+}
+
+// deployersRunning returns how many deployers run in this process.
+func deployersRunning() int {
+	stacks := make([]byte, 16<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "deploy.(*Deployer).Run(")
+}
+
+// The deployer of a cluster ends, with its watches and requests, when the cluster is not
+// the hub's any more.
+func TestEndsWithItsCluster(t *testing.T) {
+	f := fleettest.New(t, 1, syncgate.Push)
+	c := f.Children[0]
+	c.ReportAppPusher(true)
+	run(t, options(t, f, c))
+	image := 0
+	deployed := func() {
+		image++
+		c.Describe("web", fleettest.App("front", fmt.Sprint(image)))
+		becomes(t, c, map[string]string{"front": fmt.Sprint(image)})
+		c.AwaitPhase("Success", "web")
+	}
+	for _, test := range []struct {
+		what       string
+		away, back func()
+	}{
+		{"another deploys", func() { c.Patch(`{"spec":{"syncMode":"Pull"}}`) }, func() { c.Patch(`{"spec":{"syncMode":"Push"}}`) }},
+		{"it may not push", func() { c.ReportAppPusher(false) }, func() { c.ReportAppPusher(true) }},
+		{"it has another ID", func() { c.Patch(`{"spec":{"clusterId":"0b1c2d3e-1111-4a6b-8c7d-999999999999"}}`) },
+			func() { c.Patch(fmt.Sprintf(`{"spec":{"clusterId":%q}}`, c.ID)) }},
+		{"it is gone", c.Unregister, func() { c.Register(syncgate.Push); c.ReportAppPusher(true) }},
+		{"it is gone while paused", func() { c.Pause(); c.AwaitPaused(); c.Unregister() },
+			func() { c.Register(syncgate.Push); c.ReportAppPusher(true) }},
+	} {
+		deployed()
+		test.away()
+		fleettest.Eventually(t, fleettest.Soon, func() bool { return deployersRunning() == 0 }, func() string {
+			return fmt.Sprintf("%s: %d deployers run; want none", test.what, deployersRunning())
+		})
+		before := len(c.AllRequests())
+		c.Drift("front", "x")
+		c.Describe("web", fleettest.App("front", "away"))
+		c.Quiet()
+		if got := c.AllRequests()[before:]; len(got) > 0 {
+			t.Errorf("%s: the child has had %v; want nothing", test.what, got)
+		}
+		test.back()
+	}
+	deployed()
+
+	// Deleted Descriptions of a lost cluster are released.
+	c.Unregister()
+	c.DeleteDescription("web")
+	c.AwaitNoDescription("web")
+	fleettest.Eventually(t, fleettest.Soon, func() bool { return deployersRunning() == 0 }, func() string {
+		return fmt.Sprintf("released: %d deployers run; want none", deployersRunning())
+	})
 }
 
 // One that does not lead is well, serves, and deploys nothing.

@@ -6,6 +6,7 @@ package api
 import (
 	"errors"
 	"reflect"
+	"regexp"
 	"strings"
 
 	clusterapi "github.com/clusternet/clusternet/pkg/apis/clusters/v1beta1"
@@ -57,4 +58,19 @@ func Party(conditionType string) (string, bool) {
 // and whether it is one.
 func HoldOwner(name string) (string, bool) {
 	return strings.CutPrefix(name, HoldPrefix)
+}
+
+// misnamed matches, in lower case, what people write for HoldPrefix by mistake: the
+// plural of one part or the singular of the other, no owner, parts that are missing,
+// added or exchanged.
+var misnamed = regexp.MustCompile(`^(holds?[._-]?((managed)?clusters?\.)?clusternet\.io(/.*)?|(managed)?clusters?\.clusternet\.io/holds?([._-].*)?)$`)
+
+// IsNearMiss reports whether the annotation called name looks like a hold and is none.
+func IsNearMiss(name string) bool {
+	lower := strings.ToLower(name)
+	if !strings.Contains(lower, "hold") { // what most annotations are, at little cost
+		return false
+	}
+	_, isHold := HoldOwner(name)
+	return !isHold && misnamed.MatchString(lower)
 }

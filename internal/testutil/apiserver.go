@@ -15,8 +15,8 @@ import (
 	"github.com/clusternet/syncgate/internal/api"
 )
 
-// APIServer is a fake API server for ManagedClusters. A client can list, watch and
-// get them, update their status, and create core/v1 Events. It answers as a real
+// APIServer is a fake API server for ManagedClusters. A client can list, watch, get
+// and patch them, update their status, and create core/v1 Events. It answers as a real
 // server does over HTTP, but its Client needs no socket, so that it works in a
 // testing/synctest bubble. Watches send bookmarks only when Bookmark is called. All
 // methods may be called from any goroutine.
@@ -31,6 +31,7 @@ type APIServer struct {
 	log        []entry                               // what open watches send, see watch.go
 	changed    chan struct{}                         // closed when log or withheld changes
 	selectable bool                                  // whether spec.clusterId can be selected
+	stock      bool                                  // whether spec.syncPaused is dropped, see DropFlag
 	withheld   bool                                  // see WithholdInitialBookmark
 	watches    int                                   // open watches
 	events     []*unstructured.Unstructured
@@ -95,7 +96,7 @@ func (s *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch req.Verb {
-	case Get, UpdateStatus, CreateEvent:
+	case Get, UpdateStatus, Patch, CreateEvent:
 		obj, err := s.serveObject(req, r.Body)
 		if err != nil {
 			reply(w, err)

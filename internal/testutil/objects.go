@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +85,10 @@ func (s *APIServer) serveObject(req Request, body io.Reader) (*unstructured.Unst
 	in := &unstructured.Unstructured{}
 	if req.Verb != Get {
 		raw, err := io.ReadAll(body)
-		if err == nil {
+		switch {
+		case err == nil && req.Verb == Patch:
+			err = json.Unmarshal(raw, &in.Object)
+		case err == nil:
 			err = in.UnmarshalJSON(raw)
 		}
 		if err != nil {
@@ -103,6 +107,8 @@ func (s *APIServer) serveObject(req Request, body io.Reader) (*unstructured.Unst
 		return nil, apierrors.NewNotFound(api.Resource.GroupResource(), req.Name)
 	case req.Verb == Get:
 		return obj, nil
+	case req.Verb == Patch:
+		return s.patchLocked(obj, in.Object), nil
 	case version != "" && version != obj.GetResourceVersion():
 		return nil, apierrors.NewConflict(api.Resource.GroupResource(), req.Name, errors.New("the object has been modified"))
 	case reflect.DeepEqual(in.Object["status"], obj.Object["status"]):
@@ -112,4 +118,46 @@ func (s *APIServer) serveObject(req Request, body io.Reader) (*unstructured.Unst
 	out.Object["status"] = in.Object["status"]
 	s.storeLocked(obj, out)
 	return out, nil
+}
+
+// DropFlag makes the server drop spec.syncPaused from patches, as the stock CRD does.
+func (s *APIServer) DropFlag() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stock = true
+}
+
+func (s *APIServer) patchLocked(old *unstructured.Unstructured, patch map[string]any) *unstructured.Unstructured {
+	obj := old.DeepCopy()
+	merge(obj.Object, patch)
+	if spec, _ := obj.Object["spec"].(map[string]any); s.stock {
+		delete(spec, "syncPaused")
+	}
+	if reflect.DeepEqual(obj.Object, old.Object) {
+		return old
+	}
+	if !reflect.DeepEqual(obj.Object["spec"], old.Object["spec"]) {
+		obj.SetGeneration(obj.GetGeneration() + 1)
+	}
+	s.storeLocked(old, obj)
+	return obj
+}
+
+// merge applies a merge patch of RFC 7396.
+func merge(object, patch map[string]any) {
+	for name, value := range patch {
+		switch value := value.(type) {
+		case nil:
+			delete(object, name)
+		case map[string]any:
+			next, ok := object[name].(map[string]any)
+			if !ok {
+				next = map[string]any{}
+				object[name] = next
+			}
+			merge(next, value)
+		default:
+			object[name] = value
+		}
+	}
 }

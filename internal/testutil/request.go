@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/clusternet/syncgate/internal/api"
 )
 
@@ -18,6 +20,7 @@ const (
 
 	Get          = "get"
 	UpdateStatus = "update status"
+	Patch        = "patch"
 	CreateEvent  = "create event"
 )
 
@@ -26,7 +29,7 @@ const (
 type Request struct {
 	Verb      string
 	Namespace string // empty: all
-	Name      string // of Get and UpdateStatus
+	Name      string // of Get, UpdateStatus and Patch
 	Query     url.Values
 	Time      time.Time
 }
@@ -76,6 +79,9 @@ func route(r *http.Request) (Request, bool) {
 	switch {
 	case len(parts) == 3:
 		return req, r.Method == http.MethodGet
+	case len(parts) == 4 && r.Method == http.MethodPatch:
+		req.Verb, req.Name = Patch, parts[3]
+		return req, r.Header.Get("Content-Type") == string(types.MergePatchType)
 	case len(parts) == 4:
 		req.Verb, req.Name = Get, parts[3]
 		return req, r.Method == http.MethodGet

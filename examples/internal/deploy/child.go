@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,8 +17,6 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-
-	"github.com/clusternet/syncgate/syncgate"
 )
 
 const (
@@ -32,14 +31,16 @@ const (
 
 // child is a connection to a child cluster.
 type child struct {
-	client    dynamic.Interface
+	client    dynamic.Interface // for operations
+	watching  dynamic.Interface // for watches
 	discovery discovery.DiscoveryInterfaceWithContext
 
 	start    func(run func(context.Context)) // a watch
 	close    context.CancelFunc              // all watches
-	observed func(owner string)              // called for each object that is created, changed or deleted
+	observed func(owner string, id identity) // called for each object that is created, changed or deleted
 
-	refused func() // called when a watch is unauthorized
+	refused func()                            // called when a watch is unauthorized
+	gone    func(gvk schema.GroupVersionKind) // called when a kind is not served any more
 
 	mu      sync.Mutex // guards the fields below
 	kinds   map[schema.GroupVersionKind]kind
@@ -52,24 +53,30 @@ type kind struct {
 	namespaced bool
 }
 
-func newChild(ctx context.Context, config *rest.Config, gate *syncgate.Gate, running *sync.WaitGroup, observed func(owner string), refused func()) (*child, error) {
-	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return gatedTransport{gate, next} })
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	kinds, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, err
-	}
+// newChild returns a connection to the child of a deployer. It sends no request.
+func newChild(ctx context.Context, config *rest.Config, d *Deployer) (*child, error) {
 	c := &child{
-		client: client, discovery: kinds, observed: observed, refused: refused,
+		observed: d.observed, refused: d.refused, gone: d.kindGone,
 		kinds:   map[schema.GroupVersionKind]kind{},
 		watched: map[schema.GroupVersionResource]bool{},
 	}
+	operations, watches := rest.CopyConfig(config), rest.CopyConfig(config)
+	operations.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return operationTransport{d.opts.Gate, func(ctx context.Context) bool { return d.current(ctx, c) }, next}
+	})
+	watches.Wrap(func(next http.RoundTripper) http.RoundTripper { return watchTransport{d.opts.Gate, next} })
+	var err error
+	if c.client, err = dynamic.NewForConfig(operations); err != nil {
+		return nil, err
+	}
+	if c.watching, err = dynamic.NewForConfig(watches); err != nil {
+		return nil, err
+	}
+	if c.discovery, err = discovery.NewDiscoveryClientForConfig(operations); err != nil {
+		return nil, err
+	}
 	ctx, c.close = context.WithCancel(ctx)
-	c.start = func(run func(context.Context)) { running.Go(func() { run(ctx) }) }
+	c.start = func(run func(context.Context)) { d.watches.Go(func() { run(ctx) }) }
 	return c, nil
 }
 
@@ -207,39 +214,65 @@ func (c *child) find(ctx context.Context, id identity) (dynamic.ResourceInterfac
 	return resource, live, err
 }
 
-// differs reports whether to apply an object would change it.
+// differs reports whether to apply an object would change it. Where an admission webhook
+// does not take dry runs, it compares the object with the fields that were applied before.
 func (c *child) differs(ctx context.Context, resource dynamic.ResourceInterface, object, live *unstructured.Unstructured) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	would, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{
 		FieldManager: FieldManager, Force: true, DryRun: []string{metav1.DryRunAll},
 	})
-	if err != nil {
+	switch {
+	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "dry run"):
+		return !isApplied(live, object), nil
+	case err != nil:
 		return false, fmt.Errorf("applying %s, as a dry run: %w", identityOf(object), err)
 	}
-	return !equal(live, would), nil
+	return changes(live, would) || withoutOtherClaims(live) != nil, nil
 }
 
-func (c *child) apply(ctx context.Context, resource dynamic.ResourceInterface, object *unstructured.Unstructured) error {
+// apply returns the object as it is then.
+func (c *child) apply(ctx context.Context, resource dynamic.ResourceInterface, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	_, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	live, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 	if err != nil {
-		return fmt.Errorf("applying %s: %w", identityOf(object), err)
+		return nil, fmt.Errorf("applying %s: %w", identityOf(object), err)
+	}
+	return live, nil
+}
+
+// dropOtherClaims has nobody else claim the applied fields of an object. If the object
+// has changed meanwhile, that is left to the next comparison.
+func (c *child) dropOtherClaims(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured) error {
+	claims := withoutOtherClaims(live)
+	if claims == nil {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": live.GetResourceVersion(), "managedFields": claims}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	_, err = resource.Patch(ctx, live.GetName(), mergePatch, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil && !apierrors.IsConflict(err) && !gone(err) {
+		return fmt.Errorf("claiming the fields of %s: %w", identityOf(live), err)
 	}
 	return nil
 }
 
-// delete deletes an object unless it has changed since it was read: it may have another
-// owner by now.
-func (c *child) delete(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured) error {
+// delete deletes an object unless it was created anew since it was read. With unchanged,
+// it must not have changed either: it may have another owner by now.
+func (c *child) delete(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured, unchanged bool) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	uid, version, background := live.GetUID(), live.GetResourceVersion(), metav1.DeletePropagationBackground
-	err := resource.Delete(ctx, live.GetName(), metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-		PropagationPolicy: &background,
-	})
+	only := &metav1.Preconditions{UID: &uid}
+	if unchanged {
+		only.ResourceVersion = &version
+	}
+	err := resource.Delete(ctx, live.GetName(), metav1.DeleteOptions{Preconditions: only, PropagationPolicy: &background})
 	if err != nil && !gone(err) {
 		return fmt.Errorf("deleting %s: %w", identityOf(live), err)
 	}

@@ -20,12 +20,16 @@ type epoch struct {
 
 func epochOf(gate *syncgate.Gate) epoch { return epoch{gate.Stats().Resumes, gate.State().UID} }
 
-// current reports whether a child is the one to send requests to.
-func (d *Deployer) current(c *child) bool {
+type epochKey struct{}
+
+// current reports whether a child is the one to send a request to, with the context of an
+// operation. After a pause it may not be, and neither is what was read before the pause
+// still to be done: the Description may have changed.
+func (d *Deployer) current(ctx context.Context, c *child) bool {
 	now := epochOf(d.opts.Gate)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.child == c && d.epoch == now
+	return d.child == c && ctx.Value(epochKey{}) == now
 }
 
 // connect returns the child. It sends no request. A child may have moved during a pause:
@@ -46,14 +50,14 @@ func (d *Deployer) connect(ctx context.Context) (*child, error) {
 	}
 	moved := d.child != nil && !sameWay(config, d.config)
 	if d.child == nil || moved {
-		next, err := newChild(ctx, config, d.opts.Gate, &d.watches, d.observed, d.refused)
+		next, err := newChild(ctx, config, d)
 		if err != nil {
 			return nil, fmt.Errorf("making a client of cluster %s: %w", d.cluster, err)
 		}
 		if moved {
 			d.child.close()
 			for _, key := range Keys(d.opts.Descriptions.GetIndexer(), d.cluster) {
-				d.queue.AddRateLimited(key) // slowly, if the child refuses each new configuration
+				d.retry(key) // slowly, if the child refuses each new configuration
 			}
 		}
 		d.connected.Store(true)
@@ -70,7 +74,7 @@ const reconnect = ""
 // by itself. Reconnect is for the time until then.
 func (d *Deployer) Reconnect() {
 	if d.connected.Load() {
-		d.queue.Add(reconnect)
+		d.Add(reconnect)
 	}
 }
 
@@ -85,7 +89,7 @@ func (d *Deployer) refreshConfig() {
 // refused is called when the child has refused a watch.
 func (d *Deployer) refused() {
 	d.refreshConfig()
-	d.queue.AddAfter(reconnect, repairDelay)
+	d.schedule(reconnect, whole, repairDelay)
 }
 
 // sameWay reports whether two configurations lead to the same server as the same user.

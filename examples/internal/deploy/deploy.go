@@ -11,13 +11,14 @@
 //
 // # While the cluster is paused
 //
-// A paused child gets no request. The deployer asks the gate for each object: once
-// before it reads the object, and once before it writes it. What was admitted before
-// the pause ends first, and only then the pause is acknowledged. Open watches stay open.
-// A watch that ends during the pause begins again on resume.
+// A paused child gets no request. The requests for a Description are two operations:
+// one reads all objects, the other one writes them. Before each request the deployer
+// asks the gate whether to go on. A pause that comes in between ends the operation, so
+// it waits for one request, and is then acknowledged. It never waits for the parent. Open
+// watches stay open. A watch that ends during the pause begins again on resume.
 //
-// What the gate refuses is parked in a [syncgate.Backlog] by the name of its
-// Description. The status of the Description then says Pending and who holds the
+// What the gate refuses or ends early is parked in a [syncgate.Backlog] by the name of
+// its Description. The status of the Description then says Pending and who holds the
 // cluster.
 //
 // On resume each parked Description is reconciled once, as it is by then. What was
@@ -50,9 +51,9 @@ const (
 	firstRetry = 5 * time.Millisecond
 	maxRetry   = 15 * time.Second
 
-	// repairDelay limits how often the parent is read for an object that somebody
-	// else keeps changing in the child.
-	repairDelay = time.Second
+	// tooLargeRetry is for a Description whose status does not fit. Only an edit helps,
+	// and is reconciled at once.
+	tooLargeRetry = 10 * time.Minute
 )
 
 // Options of a [Deployer]. All but Mine and Lost are required.
@@ -81,9 +82,12 @@ type Options struct {
 type Deployer struct {
 	opts    Options
 	cluster Cluster
-	queue   workqueue.TypedRateLimitingInterface[string] // keys of Descriptions
+	queue   workqueue.TypedDelayingInterface[string] // keys of Descriptions
+	agenda  *agenda                                  // what is due for them
+	retries workqueue.TypedRateLimiter[string]       // of Descriptions
 	backlog *syncgate.Backlog[string]
 
+	takeovers takeovers
 	watches   sync.WaitGroup // of the child
 	connected atomic.Bool    // there is a child
 
@@ -98,17 +102,27 @@ type Deployer struct {
 func New(opts Options) *Deployer {
 	d := &Deployer{
 		opts: opts, cluster: Cluster{opts.Namespace, opts.Gate.ClusterID()},
+		queue: workqueue.NewTypedDelayingQueue[string](), agenda: newAgenda(),
 		// Each key has a limit of its own: with a common one the failures of one
 		// Description would delay the others.
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry)),
+		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry),
 	}
-	d.backlog = syncgate.NewBacklog(d.queue.Add)
+	d.backlog = syncgate.NewBacklog(d.Add)
 	return d
 }
 
 // Add queues the Description namespace/name to be reconciled. It does not block.
-func (d *Deployer) Add(key string) { d.queue.Add(key) }
+func (d *Deployer) Add(key string) { d.schedule(key, whole, 0) }
+
+// retry queues it too, with a delay that grows with each failure.
+func (d *Deployer) retry(key string) { d.schedule(key, whole, d.retries.When(key)) }
+
+// schedule queues an object of a Description, or the whole of it.
+func (d *Deployer) schedule(key string, id identity, delay time.Duration) {
+	if d.agenda.add(key, id, delay) {
+		d.queue.AddAfter(key, delay)
+	}
+}
 
 // Run deploys until ctx ends. It begins when the gate and the Descriptions have synced.
 // A write in flight is given up when ctx ends. The server may carry it out all the same,
@@ -132,5 +146,8 @@ func (d *Deployer) Run(ctx context.Context) error {
 	running.Wait()
 	d.disconnect()
 	d.watches.Wait()
+	for _, key := range Keys(d.opts.Descriptions.GetIndexer(), d.cluster) {
+		d.backlog.Forget(key)
+	}
 	return nil
 }

@@ -1,15 +1,12 @@
 package deploy
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -122,6 +119,7 @@ func OnChange(add func(cluster Cluster, key string)) cache.ResourceEventHandler 
 // description is a Description with the status that it is to get.
 type description struct {
 	object *unstructured.Unstructured // as last read or written; it must not be changed
+	epoch  epoch                      // in which it was read, if it is to be reconciled
 
 	phase, reason string
 	manifests     []any // status.manifestStatuses
@@ -148,6 +146,13 @@ func (d *description) cluster() Cluster {
 	return Cluster{d.object.GetNamespace(), types.UID(d.object.GetLabels()[ClusterIDLabel])}
 }
 
+// sameAs reports whether a Description is as it was read, in all that its deployer reads.
+func (d *description) sameAs(now *description) bool {
+	a, b := d.object, now.object
+	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() && d.deleting() == now.deleting() &&
+		maps.Equal(a.GetLabels(), b.GetLabels()) && reflect.DeepEqual(a.Object["status"], b.Object["status"]) && d.finalized() == now.finalized()
+}
+
 func (d *description) generic() bool {
 	deployer, _, _ := unstructured.NestedString(d.object.Object, "spec", "deployer")
 	return deployer == deployerGeneric
@@ -155,55 +160,6 @@ func (d *description) generic() bool {
 
 func (d *description) deleting() bool  { return d.object.GetDeletionTimestamp() != nil }
 func (d *description) finalized() bool { return slices.Contains(d.object.GetFinalizers(), Finalizer) }
-
-// objects returns the objects that are to be in the child. With an error, it returns those
-// that could be read.
-func (d *description) objects() ([]*unstructured.Unstructured, error) {
-	raw, _, err := unstructured.NestedStringSlice(d.object.Object, "spec", "raw")
-	if err != nil {
-		return nil, fmt.Errorf("reading Description %s: %w", d.key(), err)
-	}
-	var objects []*unstructured.Unstructured
-	var errs []error
-	for i, encoded := range raw {
-		object, err := decode(encoded)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("reading spec.raw[%d] of Description %s: %w", i, d.key(), err))
-			continue
-		}
-		if slices.ContainsFunc(identities(objects), identityOf(object).same) {
-			errs = append(errs, fmt.Errorf("reading spec.raw[%d] of Description %s: %s is in it twice; remove one", i, d.key(), identityOf(object)))
-			continue
-		}
-		objects = append(objects, object)
-	}
-	return objects, errors.Join(errs...)
-}
-
-func decode(encoded string) (*unstructured.Unstructured, error) {
-	data, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		return nil, err
-	}
-	object := &unstructured.Unstructured{}
-	if err := object.UnmarshalJSON(data); err != nil {
-		return nil, err
-	}
-	switch wrong := slices.Concat(content.IsPathSegmentName(object.GetName()), content.IsPathSegmentName(object.GetNamespace())); {
-	case object.GetAPIVersion() == "":
-		return nil, fmt.Errorf("%s has no apiVersion; give it one", identityOf(object))
-	case object.GetName() == "":
-		return nil, fmt.Errorf("the %s has no name; give it one", object.GetKind())
-	case len(wrong) > 0:
-		return nil, fmt.Errorf("the name or namespace of %s %s", identityOf(object), strings.Join(wrong, ", "))
-	}
-	for _, field := range []string{"annotations", "labels"} { // later reads ignore errors
-		if _, _, err := unstructured.NestedStringMap(object.Object, "metadata", field); err != nil {
-			return nil, fmt.Errorf("the %s of %s: %w", field, identityOf(object), err)
-		}
-	}
-	return object, nil
-}
 
 // mark returns what to apply for an object: without the fields that a server sets, and
 // with its owner.
@@ -245,6 +201,14 @@ func (d *description) statusPatch() []byte {
 		status["phase"] = d.phase
 	}
 	return d.patchOf(map[string]any{}, map[string]any{"status": status})
+}
+
+// shortPatch returns the patch for the phase and the reason alone, or nil.
+func (d *description) shortPatch() []byte {
+	if was := newDescription(d.object); was.phase == d.phase && was.reason == d.reason {
+		return nil
+	}
+	return d.patchOf(map[string]any{}, map[string]any{"status": map[string]any{"phase": d.phase, "reason": d.reason}})
 }
 
 // finalizerPatch returns the patch that adds or removes the finalizer, or nil.

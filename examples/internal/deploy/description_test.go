@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusternet/syncgate/examples/internal/leaks"
 )
@@ -60,7 +58,18 @@ func TestObjects(t *testing.T) {
 		{"no base64", `"raw":["?"]`, 0, []string{"spec.raw[0] of Description clusternet-abcde/web", "illegal base64"}},
 		{"no JSON", encoded(web, "{"), 1, []string{"spec.raw[1] of Description clusternet-abcde/web", "unexpected end of JSON"}},
 		{"no kind", encoded(`{"apiVersion":"v1"}`, web), 1, []string{"spec.raw[0] of Description clusternet-abcde/web", "Kind"}},
-		{"no name", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"web-"}}`), 0, []string{"spec.raw[0]", "the ConfigMap has no name"}},
+		{"no name", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default"}}`), 0, []string{"spec.raw[0]", "the ConfigMap has no name; give it one"}},
+		{"generateName", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"web-"}}`), 0, []string{"spec.raw[0]", "generateName web-", "another object"}},
+		{"null", `"raw":null`, 0, nil},
+		{"null entry", encoded("null\n", web), 1, nil},
+		{"metadata null", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":null}`), 0, []string{"the ConfigMap has no name"}},
+		{"metadata no object", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":[]}`), 0, []string{"the metadata of the ConfigMap"}},
+		{"labels no object", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","labels":["a"]}}`), 0, []string{"the labels of ConfigMap a"}},
+		{"list", encoded(`{"apiVersion":"v1","kind":"List","items":[` + web + `,` + configMap("other", "1") + `]}`), 2, nil},
+		{"list of lists", encoded(`{"apiVersion":"v1","kind":"List","metadata":{"name":null},"items":[{"apiVersion":"v1","kind":"ConfigMapList","items":[` + web + `]}]}`), 1, nil},
+		{"empty list", encoded(`{"apiVersion":"v1","kind":"List","items":null}`, web), 1, nil},
+		{"list with a wrong item", encoded(`{"apiVersion":"v1","kind":"List","items":[` + web + `,{"kind":"ConfigMap"}]}`), 1, []string{"spec.raw[0]", "items[1]"}},
+		{"list with an object twice", encoded(`{"apiVersion":"v1","kind":"List","items":[`+web+`]}`, web), 1, []string{"spec.raw[1]", "is in it twice"}},
 		{"two wrong", encoded("{", web, "["), 1, []string{"spec.raw[0]", "spec.raw[2]"}},
 		{"no list", `"raw":"x"`, 0, []string{"Description clusternet-abcde/web", "raw"}},
 	} {
@@ -212,6 +221,31 @@ func TestMark(t *testing.T) {
 	}
 }
 
+// Null is none, as a server has it.
+func TestNull(t *testing.T) {
+	const object = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web"}}`
+	for _, field := range []string{"labels", "annotations", "namespace", "finalizers", "ownerReferences", "generateName"} {
+		d := newDescription(of(t, "", encoded(strings.Replace(object, `{"name"`, `{"`+field+`":null,"name"`, 1)), ""))
+		objects, err := d.objects()
+		if err != nil || len(objects) != 1 {
+			t.Errorf("%s: objects() = %v, %v; want one", field, objects, err)
+			continue
+		}
+		if got, want := d.mark(objects[0]), d.mark(fromJSON(t, object)); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: mark() = %v; want %v", field, got, want)
+		}
+	}
+	d := newDescription(of(t, "", encoded(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","labels":{"a":null,"b":"c"}},"data":{"k":null}}`), ""))
+	objects, err := d.objects()
+	if err != nil || len(objects) != 1 {
+		t.Fatalf("objects() = %v, %v; want one", objects, err)
+	}
+	if got := objects[0].Object; !reflect.DeepEqual(got["metadata"], map[string]any{"name": "web", "labels": map[string]any{"b": "c"}}) ||
+		!reflect.DeepEqual(got["data"], map[string]any{"k": nil}) {
+		t.Errorf("the object is %v; want no null in its metadata, and the rest left to the server", got)
+	}
+}
+
 func TestEqual(t *testing.T) {
 	const object = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default","name":"web","resourceVersion":"5","generation":1,
 		"managedFields":[{"manager":"a"}],"labels":{"a":"b"}},"data":{"k":"v"},"status":{"x":1}}`
@@ -244,84 +278,5 @@ func TestEqual(t *testing.T) {
 				t.Errorf("equal() has changed its argument: %v", a)
 			}
 		})
-	}
-}
-
-// A new status is no change. Otherwise each status that a deployer writes would lead to another reconciliation.
-func TestOnChange(t *testing.T) {
-	type call struct {
-		cluster Cluster
-		key     string
-	}
-	var got []call
-	handler := OnChange(func(cluster Cluster, key string) { got = append(got, call{cluster, key}) })
-	same := of(t, "", encoded(web), `"phase":"Pending"`)
-	with := func(change func(o *unstructured.Unstructured)) *unstructured.Unstructured {
-		o := same.DeepCopy()
-		o.SetResourceVersion("8")
-		change(o)
-		return o
-	}
-	deleted := of(t, `"deletionTimestamp":"2026-01-01T00:00:00Z"`, encoded(web), `"phase":"Pending"`)
-	own := call{Cluster{"clusternet-abcde", "c1"}, "clusternet-abcde/web"}
-	for _, test := range []struct {
-		name string
-		do   func()
-		want []call
-	}{
-		{"new", func() { handler.OnAdd(same, false) }, []call{own}},
-		{"there at first", func() { handler.OnAdd(same, true) }, []call{own}},
-		{"resync", func() { handler.OnUpdate(same, same) }, nil},
-		{"status", func() {
-			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.Object["status"] = map[string]any{"phase": "Success"} }))
-		}, nil},
-		{"annotation", func() {
-			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{"a": "b"}) }))
-		}, nil},
-		{"finalizer", func() {
-			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.SetFinalizers([]string{Finalizer}) }))
-		}, nil},
-		{"spec", func() {
-			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.SetGeneration(4) }))
-		}, []call{own}},
-		{"label", func() {
-			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{ClusterIDLabel: "c2"}) }))
-		}, []call{{Cluster{"clusternet-abcde", "c2"}, own.key}}},
-		{"deletion", func() { handler.OnUpdate(same, deleted) }, []call{own}},
-		{"still being deleted", func() { handler.OnUpdate(deleted, deleted) }, nil},
-		{"created again", func() {
-			handler.OnUpdate(same, with(func(o *unstructured.Unstructured) { o.SetUID("u2") }))
-		}, []call{own}},
-		{"gone", func() { handler.OnDelete(deleted) }, []call{own}},
-		{"gone unseen", func() { handler.OnDelete(cache.DeletedFinalStateUnknown{Key: own.key, Obj: same}) }, []call{own}},
-		{"gone unknown", func() { handler.OnDelete(cache.DeletedFinalStateUnknown{Key: own.key}) }, nil},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			got = nil
-			test.do()
-			if !slices.Equal(got, test.want) {
-				t.Errorf("add was called with %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
-func TestKeys(t *testing.T) {
-	inf := NewInformer(nil, "", "")
-	other := of(t, "", "", "")
-	other.SetName("other")
-	other.SetLabels(map[string]string{ClusterIDLabel: "c2"})
-	none := of(t, "", "", "")
-	none.SetName("none")
-	none.SetLabels(nil)
-	for _, object := range []*unstructured.Unstructured{of(t, "", "", ""), other, none} {
-		if err := inf.GetStore().Add(object); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for id, want := range map[types.UID][]string{"c1": {"clusternet-abcde/web"}, "c2": {"clusternet-abcde/other"}, "c3": nil} {
-		if got := Keys(inf.GetIndexer(), Cluster{"clusternet-abcde", id}); !slices.Equal(got, want) {
-			t.Errorf("Keys(%s) = %v, want %v", id, got, want)
-		}
 	}
 }

@@ -35,6 +35,12 @@ func (id identity) unversioned() identity {
 	return id
 }
 
+// anyGroup is the same for all groups and versions.
+func (id identity) anyGroup() identity {
+	id.apiVersion = ""
+	return id
+}
+
 func (id identity) String() string {
 	name := id.name
 	if id.namespace != "" {

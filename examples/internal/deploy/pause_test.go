@@ -1,115 +1,12 @@
 package deploy
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/fake"
-	"k8s.io/client-go/rest"
-
-	"github.com/clusternet/syncgate/informer"
-	"github.com/clusternet/syncgate/syncgate"
 )
-
-// deployment is a deployer at work between a parent and a child, both in memory.
-type deployment struct {
-	*testing.T
-	ctx    context.Context //nolint:containedctx // of all waits of one test
-	parent dynamic.Interface
-	child  *childStub
-	gate   *syncgate.Gate
-}
-
-// deployTo deploys a Description to a child until the test ends.
-func deployTo(t *testing.T, child *childStub, description *unstructured.Unstructured) *deployment {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	managedCluster := fromJSON(t, `{"apiVersion":"clusters.clusternet.io/v1beta1","kind":"ManagedCluster",
-		"metadata":{"namespace":"clusternet-abcde","name":"child","uid":"u9"},"spec":{"clusterId":"c1","syncMode":"Pull"}}`)
-	parent := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		informer.Resource: "ManagedClusterList", Resource: "DescriptionList",
-	}, managedCluster, description)
-	gate, err := syncgate.New(parent, "clusternet-abcde", "c1", syncgate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	descriptions := NewInformer(parent, "clusternet-abcde", "c1")
-	deployer := New(Options{
-		Parent: parent, Descriptions: descriptions, Namespace: "clusternet-abcde", Gate: gate,
-		Child: func() (*rest.Config, error) { return &rest.Config{Host: "http://child", Transport: child}, nil },
-	})
-	if _, err := descriptions.AddEventHandler(OnChange(func(_ Cluster, key string) { deployer.Add(key) })); err != nil {
-		t.Fatal(err)
-	}
-	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{
-		gate.Run, deployer.Run, func(ctx context.Context) error { descriptions.RunWithContext(ctx); return nil },
-	} {
-		running.Go(func() {
-			if err := run(ctx); err != nil {
-				t.Errorf("it ended early: %v", err)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		cancel()
-		child.endWatches()
-		running.Wait()
-	})
-	return &deployment{t, ctx, parent, child, gate}
-}
-
-func (d *deployment) await(what string, done func() bool) {
-	d.Helper()
-	err := wait.PollUntilContextCancel(d.ctx, time.Millisecond, true, func(context.Context) (bool, error) { return done(), nil })
-	if err != nil {
-		d.Errorf("waiting for %s: %v; the child was sent %q", what, err, d.child.since(0))
-	}
-}
-
-func (d *deployment) setPaused(paused bool) {
-	d.Helper()
-	_, err := d.parent.Resource(informer.Resource).Namespace("clusternet-abcde").Patch(d.ctx, "child", types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"syncPaused":%t}}`, paused), metav1.PatchOptions{})
-	if err != nil {
-		d.Errorf("setting spec.syncPaused=%t: %v", paused, err)
-	}
-	d.await("the gate", func() bool { return d.gate.Paused() == paused })
-}
-
-// awaitDrained returns how many requests the child had been sent when the gate was drained.
-func (d *deployment) awaitDrained() int {
-	d.Helper()
-	if err := d.gate.WaitDrained(d.ctx); err != nil {
-		d.Errorf("WaitDrained() = %v", err)
-	}
-	return len(d.child.since(0))
-}
-
-func (d *deployment) phase() string {
-	object, err := d.parent.Resource(Resource).Namespace("clusternet-abcde").Get(d.ctx, "web", metav1.GetOptions{})
-	if err != nil {
-		return err.Error()
-	}
-	phase, _, _ := unstructured.NestedString(object.Object, "status", "phase")
-	if !slices.Contains(object.GetFinalizers(), Finalizer) && object.GetDeletionTimestamp() != nil {
-		return "released"
-	}
-	return phase
-}
 
 const owned = `"manifestStatuses":[
 	{"apiVersion":"v1","kind":"ConfigMap","namespace":"default","name":"edited"},
@@ -137,7 +34,7 @@ func TestPauseWithinAnyRequest(t *testing.T) {
 				child.put("removed", "1")
 				ready, paused := make(chan *deployment, 1), make(chan struct{})
 				var once sync.Once
-				child.during = func(got string) {
+				child.onRequest(func(got string) {
 					if got != request {
 						return
 					}
@@ -149,7 +46,7 @@ func TestPauseWithinAnyRequest(t *testing.T) {
 						}
 						close(paused)
 					})
-				}
+				})
 				d := deployTo(t, child, of(t, test.metadata+`"finalizers":["`+Finalizer+`"]`,
 					`"deployer":"Generic",`+encoded(configMap("edited", "2"), configMap("new", "2")), owned))
 				ready <- d
@@ -194,4 +91,57 @@ func TestWatchEndsInPause(t *testing.T) {
 	child.put("edited", "by somebody")
 	d.setPaused(false)
 	d.await("the repair of what has changed in the pause", func() bool { return child.values()["edited"] == "1" })
+}
+
+// What was decided before a pause is not done after it, also when another Description has
+// been deployed since the resume.
+func TestPauseWithinAPrune(t *testing.T) {
+	child := newChildStub(t)
+	child.put("removed", "1")
+	ready := make(chan *deployment, 1)
+	var once sync.Once
+	child.onRequest(func(request string) {
+		if request != "GET removed" {
+			return
+		}
+		once.Do(func() {
+			d := <-ready
+			d.setPaused(true)
+			d.edit("web", configMap("kept", "1"), configMap("removed", "1"))
+			d.setPaused(false)
+			d.create("other", configMap("other", "1"))
+			d.await("the other Description", func() bool { return d.phaseOf("other") == phaseSuccess })
+		})
+	})
+	d := deployTo(t, child, of(t, `"finalizers":["`+Finalizer+`"]`, `"deployer":"Generic",`+encoded(configMap("kept", "1")), owned))
+	ready <- d
+	want := map[string]string{"kept": "1", "removed": "1", "other": "1"}
+	d.await("the Description", func() bool { return maps.Equal(child.values(), want) && d.phase() == phaseSuccess })
+	if got := child.since(0); slices.Contains(got, "DELETE removed") {
+		t.Errorf("the child was sent %q; want what was put back during the pause not to be deleted", got)
+	}
+}
+
+// A parent that does not answer does not keep a pause from being acknowledged.
+func TestPauseWhileTheParentHangs(t *testing.T) {
+	child := newChildStub(t)
+	hangs, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	d := deployTo(t, child)
+	d.beforePatch.Store(func() { once.Do(func() { close(hangs); <-answer }) })
+	d.create("web", configMap("new", "1"))
+	select {
+	case <-hangs:
+	case <-d.ctx.Done():
+		t.Fatal("nothing was written to the parent")
+	}
+	d.setPaused(true)
+	n := d.awaitDrained()
+	close(answer)
+	d.await("the parked Description", func() bool { return d.phase() == phasePending })
+	if got := child.since(n); len(got) > 0 {
+		t.Errorf("the child was sent %q after the gate was drained; want nothing", got)
+	}
+	d.setPaused(false)
+	d.await("the Description", func() bool { return d.phase() == phaseSuccess && child.values()["new"] == "1" })
 }

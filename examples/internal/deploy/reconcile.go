@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
@@ -27,26 +28,42 @@ func (d *Deployer) work(ctx context.Context) {
 }
 
 func (d *Deployer) process(ctx context.Context, key string) {
-	err := d.reconcile(ctx, key)
+	all, objects, next := d.agenda.take(key)
+	if !next.IsZero() {
+		d.queue.AddAfter(key, time.Until(next))
+	}
+	if !all && len(objects) == 0 {
+		return // it was done with something that was due before
+	}
+	if all {
+		objects = nil
+	}
+	err := d.reconcile(ctx, key, objects)
 	switch {
 	case err == nil:
-		d.queue.Forget(key)
+		if all {
+			d.retries.Forget(key)
+		}
 		return
 	case ctx.Err() != nil || errors.Is(err, syncgate.ErrStopped):
 		return // the next deployer begins with all Descriptions
 	case apierrors.IsUnauthorized(err):
 		d.refreshConfig()
 	}
-	d.queue.AddRateLimited(key)
-	if log := klog.FromContext(ctx); errors.Is(err, errChanged) {
+	if errors.Is(err, errTooLarge) {
+		d.schedule(key, whole, tooLargeRetry)
+	} else {
+		d.retry(key)
+	}
+	if log := klog.FromContext(ctx); errors.Is(err, errChanged) || errors.As(err, new(*terminating)) {
 		log.V(4).Info("Will reconcile again", "description", key, "reason", err)
 	} else {
 		log.Error(err, "Could not deploy, will retry", "description", key)
 	}
 }
 
-// reconcile handles a key of the queue.
-func (d *Deployer) reconcile(ctx context.Context, key string) error {
+// reconcile handles a key of the queue: some objects of a Description, or the whole of it.
+func (d *Deployer) reconcile(ctx context.Context, key string, objects []identity) error {
 	if key == reconnect {
 		if d.opts.Gate.Paused() || !d.mine() {
 			return nil // the next opening does it
@@ -79,13 +96,25 @@ func (d *Deployer) reconcile(ctx context.Context, key string) error {
 	if !d.mine() {
 		return nil
 	}
-	switch err := d.sync(ctx, desc); {
+	repair := objects != nil && !desc.deleting()
+	if repair {
+		err = d.repair(ctx, desc, objects)
+	} else {
+		err = d.sync(ctx, desc)
+	}
+	switch {
 	case errors.Is(err, errParked):
 		return d.saveOutcome(ctx, desc, phasePending, "kept back when it was due: "+d.opts.Gate.State().Message)
+	case errors.As(err, new(*terminating)):
+		return errors.Join(err, d.saveOutcome(ctx, desc, phasePending, err.Error()))
+	case errors.Is(err, errTooLarge): // it has told so
+		return err
 	case ctx.Err() != nil, errors.Is(err, errChanged), errors.Is(err, syncgate.ErrStopped): // not a failure of the Description
 		return err
 	case err != nil:
 		return errors.Join(err, d.saveOutcome(ctx, desc, phaseFailure, err.Error()))
+	case repair:
+		return nil
 	case desc.deleting():
 		return d.finalize(ctx, desc, false)
 	default:
@@ -96,24 +125,12 @@ func (d *Deployer) reconcile(ctx context.Context, key string) error {
 // sync brings the child in line with a Description. It fails with errParked when the gate
 // has refused a step.
 func (d *Deployer) sync(ctx context.Context, desc *description) error {
-	var c *child
-	if err := d.admit(ctx, desc, func(context.Context) (err error) {
-		c, err = d.connect(ctx) // not with the context of this step: watches outlast it
-		return err
-	}); err != nil {
-		return err
+	if !desc.deleting() {
+		return d.apply(ctx, desc)
 	}
-	objects, err := desc.objects()
-	switch {
-	case desc.deleting():
-		// An object that can't be read was never written.
-		ids := slices.DeleteFunc(identities(objects), desc.owns)
-		return d.prune(ctx, c, desc, append(desc.owned(), ids...))
-	case err != nil:
-		return err
-	default:
-		return d.apply(ctx, c, desc, objects)
-	}
+	objects, _ := desc.objects() // an object that can't be read was never written
+	ids := append(desc.owned(), slices.DeleteFunc(identities(objects), desc.owns)...)
+	return d.operate(ctx, desc, func(ctx context.Context, c *child) error { return d.prune(ctx, c, desc, ids, nil) })
 }
 
 // ours reports whether a Description is for us to deploy to the child.

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -27,6 +28,7 @@ func (d *Deployer) read(ctx context.Context, key string) (*description, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading Description %s: %w", key, err)
 	}
+	at := epochOf(d.opts.Gate) // before it is read
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	object, err := d.opts.Parent.Resource(Resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -36,7 +38,9 @@ func (d *Deployer) read(ctx context.Context, key string) (*description, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading Description %s: %w", key, err)
 	}
-	return newDescription(object), nil
+	desc := newDescription(object)
+	desc.epoch = at
+	return desc, nil
 }
 
 // saveOutcome writes the outcome to the status of the Description.
@@ -48,40 +52,76 @@ func (d *Deployer) saveOutcome(ctx context.Context, desc *description, phase, re
 	return d.saveStatus(ctx, desc)
 }
 
+// errTooLarge means that the status of a Description does not fit into it.
+var errTooLarge = errors.New("it is too large for the parent cluster; divide it into several Descriptions")
+
 // saveStatus writes the status if it has changed. Like finalize, it fails with errChanged
-// when somebody has written the Description since it was read.
+// when somebody has written the Description since it was read. A status that is too large
+// is told in a short one, and saveStatus fails with errTooLarge.
 func (d *Deployer) saveStatus(ctx context.Context, desc *description) error {
-	patch := desc.statusPatch()
-	if patch == nil {
-		return nil
+	err := d.patch(ctx, desc, desc.statusPatch, "status")
+	if !isTooLarge(err) {
+		return err
 	}
-	return d.patch(ctx, desc, patch, "status")
+	problem := fmt.Errorf("writing the status of Description %s, which lists %d objects: %w", desc.key(), len(desc.manifests), errTooLarge)
+	if desc.phase != phasePending {
+		desc.phase = phaseFailure
+	}
+	for _, desc.reason = range []string{problem.Error(), "too large", ""} {
+		err = d.patch(ctx, desc, desc.shortPatch, "status")
+		if !isTooLarge(err) {
+			break
+		}
+	}
+	return errors.Join(problem, err)
+}
+
+// isTooLarge reports whether a write was refused for its size, by the API server or by
+// its storage.
+func isTooLarge(err error) bool {
+	return apierrors.IsRequestEntityTooLargeError(err) ||
+		err != nil && (strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "larger than max"))
 }
 
 // finalize adds the finalizer, or removes it.
 func (d *Deployer) finalize(ctx context.Context, desc *description, want bool) error {
-	patch := desc.finalizerPatch(want)
-	if patch == nil {
-		return nil
-	}
-	err := d.patch(ctx, desc, patch)
+	err := d.patch(ctx, desc, func() []byte { return desc.finalizerPatch(want) })
 	if !want && gone(err) {
 		return nil
 	}
 	return err
 }
 
-func (d *Deployer) patch(ctx context.Context, desc *description, patch []byte, subresources ...string) error {
+// patchAttempts is how often a patch is tried when others write the Description.
+const patchAttempts = 4
+
+// patch writes a patch unless it is nil. It is made again when somebody has written what
+// does not matter here: a Description that is written all the time is deployed too.
+func (d *Deployer) patch(ctx context.Context, desc *description, patchOf func() []byte, subresources ...string) error {
+	for attempt := 1; ; attempt++ {
+		patch := patchOf()
+		if patch == nil {
+			return nil
+		}
+		object, err := d.patchOnce(ctx, desc, patch, subresources...)
+		switch {
+		case err == nil:
+			desc.object = object
+			return nil
+		case !apierrors.IsConflict(err):
+			return fmt.Errorf("writing Description %s: %w", desc.key(), err)
+		}
+		now, readErr := d.read(ctx, desc.key())
+		if readErr != nil || now == nil || attempt == patchAttempts || !desc.sameAs(now) {
+			return fmt.Errorf("writing Description %s: %w: %w", desc.key(), errChanged, err)
+		}
+		desc.object = now.object
+	}
+}
+
+func (d *Deployer) patchOnce(ctx context.Context, desc *description, patch []byte, subresources ...string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
-	object, err := d.opts.Parent.Resource(Resource).Namespace(desc.object.GetNamespace()).
+	return d.opts.Parent.Resource(Resource).Namespace(desc.object.GetNamespace()).
 		Patch(ctx, desc.object.GetName(), mergePatch, patch, metav1.PatchOptions{FieldManager: FieldManager}, subresources...)
-	switch {
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("writing Description %s: %w: %w", desc.key(), errChanged, err)
-	case err != nil:
-		return fmt.Errorf("writing Description %s: %w", desc.key(), err)
-	}
-	desc.object = object
-	return nil
 }
