@@ -5,7 +5,7 @@ COUNT ?= 10
 APISERVER = $(GO) tool -C examples -n github.com/clusternet/syncgate/examples/localcluster/apiserver
 WITH_APISERVER = LOCALCLUSTER_APISERVER="$$($(APISERVER))"
 
-.PHONY: demo demo-fleet apiserver test race busy lint bench fuzz compat apidiff
+.PHONY: demo demo-fleet apiserver test race busy model soak lint bench fuzz compat apidiff
 
 demo: ## a pause, against an API server on this machine
 	$(GO) run -C examples ./quickstart
@@ -42,6 +42,14 @@ busy: apiserver ## all tests COUNT times, beside a busy loop for each processor
 compat: ## the library's tests on the newest client-go
 	$(GO) test -C examples -race github.com/clusternet/syncgate/...
 
+# RAPID_SEED=SEED replays the sequences of a seed.
+CHECKS ?= 5000
+model: ## CHECKS random sequences against the models
+	RAPID_CHECKS=$(CHECKS) $(GO) test -count 1 -timeout 60m -run 'TestModel' ./syncgate ./report
+
+soak: ## minutes of load: memory, goroutines and watches must not grow
+	SYNCGATE_SOAK=25 $(GO) test -count 1 -v -timeout 30m -run Soak ./syncgate ./report
+
 lint: ## installs its tools by itself
 	$(GO) tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners ./...
 	cd examples && $(GO) tool -modfile=../tools/go.mod golangci-lint run --allow-parallel-runners ./...
@@ -52,6 +60,7 @@ bench: ## the README has the medians and ratios
 
 fuzz: ## a minute of each fuzz target
 	$(GO) test -run '^$$' -fuzz FuzzDecision -fuzztime 1m ./syncgate
+	$(GO) test -run '^$$' -fuzz FuzzSelection -fuzztime 1m ./informer
 	$(GO) test -run '^$$' -fuzz FuzzTrim -fuzztime 1m ./informer
 	$(GO) test -run '^$$' -fuzz FuzzKeep -fuzztime 1m ./placement
 
