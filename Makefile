@@ -5,7 +5,7 @@ COUNT ?= 10
 APISERVER = $(GO) tool -C examples -n github.com/clusternet/syncgate/examples/localcluster/apiserver
 WITH_APISERVER = LOCALCLUSTER_APISERVER="$$($(APISERVER))"
 
-.PHONY: demo demo-fleet apiserver test race busy histories lint bench fuzz compat apidiff
+.PHONY: demo demo-fleet apiserver test race busy histories model soak lint bench fuzz compat apidiff
 
 demo: ## a pause, against an API server on this machine
 	$(GO) run -C examples ./quickstart
@@ -49,6 +49,14 @@ histories: apiserver ## SHARDS times 50 random histories with faults, see TESTIN
 compat: ## the library's tests on the newest client-go
 	$(GO) test -C examples -race github.com/clusternet/syncgate/...
 
+# RAPID_SEED=SEED replays the sequences of a seed.
+CHECKS ?= 5000
+model: ## CHECKS random sequences against the models
+	RAPID_CHECKS=$(CHECKS) $(GO) test -count 1 -timeout 60m -run 'TestModel' ./syncgate ./report
+
+soak: ## minutes of load: memory, goroutines and watches must not grow
+	SYNCGATE_SOAK=25 $(GO) test -count 1 -v -timeout 30m -run Soak ./syncgate ./report
+
 lint: ## installs its tools by itself
 	$(GO) tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners ./...
 	cd examples && $(GO) tool -modfile=../tools/go.mod golangci-lint run --allow-parallel-runners ./...
@@ -59,6 +67,7 @@ bench: ## the README has the medians and ratios
 
 fuzz: ## a minute of each fuzz target
 	$(GO) test -run '^$$' -fuzz FuzzDecision -fuzztime 1m ./syncgate
+	$(GO) test -run '^$$' -fuzz FuzzSelection -fuzztime 1m ./informer
 	$(GO) test -run '^$$' -fuzz FuzzTrim -fuzztime 1m ./informer
 	$(GO) test -run '^$$' -fuzz FuzzKeep -fuzztime 1m ./placement
 

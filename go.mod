@@ -11,6 +11,7 @@ require (
 	k8s.io/apimachinery v0.32.4
 	k8s.io/client-go v0.32.4
 	k8s.io/klog/v2 v2.130.1
+	pgregory.net/rapid v1.3.0
 )
 
 require (

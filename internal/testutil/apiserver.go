@@ -29,6 +29,7 @@ type APIServer struct {
 	objects    map[string]*unstructured.Unstructured // by key; an object is never changed in place
 	version    int                                   // the latest resourceVersion
 	log        []entry                               // what open watches send, see watch.go
+	forgotten  int                                   // entries that log no longer has
 	changed    chan struct{}                         // closed when log or withheld changes
 	selectable bool                                  // whether spec.clusterId can be selected
 	stock      bool                                  // whether spec.syncPaused is dropped, see DropFlag

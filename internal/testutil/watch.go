@@ -39,6 +39,15 @@ func (s *APIServer) appendLocked(e entry) {
 	s.wakeLocked()
 }
 
+// ForgetLog drops the changes so far. All watches must have read them, and no client must
+// go on from an earlier version.
+func (s *APIServer) ForgetLog() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgotten += len(s.log)
+	s.log = nil
+}
+
 // wakeLocked makes the watches read the log.
 func (s *APIServer) wakeLocked() {
 	close(s.changed)
@@ -175,7 +184,7 @@ func (s *APIServer) openStream(req Request, from int, selects selector) *stream 
 	defer s.mu.Unlock()
 	s.watches++
 	out := &stream{
-		server: s, selects: selects, position: len(s.log),
+		server: s, selects: selects, position: s.forgotten + len(s.log),
 		bookmarks: req.Query.Get("allowWatchBookmarks") == "true", initial: req.Verb == WatchList,
 	}
 	if from == 0 || out.initial { // starts with the current state
@@ -204,8 +213,8 @@ func (s *stream) next() (events []event, changed <-chan struct{}) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	events, s.unsent = s.unsent, nil
-	for ; s.position < len(s.server.log); s.position++ {
-		e := s.server.log[s.position]
+	for ; s.position < s.server.forgotten+len(s.server.log); s.position++ {
+		e := s.server.log[s.position-s.server.forgotten]
 		if e.end {
 			return events, nil
 		}
