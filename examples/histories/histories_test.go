@@ -53,7 +53,7 @@ func TestHistories(t *testing.T) {
 	}
 	last := *lastFlag
 	if last < 0 {
-		last = *firstFlag + 3
+		last = *firstFlag + 1
 		if testing.Short() {
 			last = *firstFlag
 		}
