@@ -75,6 +75,9 @@ type modelCluster struct {
 	// leftClosed: of what has left in the relist that is delivered, something was closed.
 	// The server may never have shown the cluster without it, but for what is there now.
 	leftClosed bool
+	// leftByWatch: a watch has deleted an object after the relist. So what is missing from
+	// the relist left earlier.
+	leftByWatch bool
 	// mayBeUnknown: no decision has been observed yet.
 	mayBeUnknown bool
 	had          bool // an object, at any time
@@ -98,7 +101,12 @@ func (c *modelCluster) reasons() []string {
 // remove takes in that an object has left. byWatch: it was the last one to leave.
 func (c *modelCluster) remove(name string, atOnce, byWatch bool) {
 	closed := len(c.objects[name].reasons()) > 0
-	c.leftClosed = closed || c.leftClosed && !atOnce && !byWatch
+	switch {
+	case atOnce, byWatch:
+		c.leftClosed, c.leftByWatch = closed, !atOnce
+	case !c.leftByWatch:
+		c.leftClosed = closed || c.leftClosed
+	}
 	delete(c.objects, name)
 	c.change(atOnce)
 }
@@ -112,6 +120,9 @@ func (c *modelCluster) change(atOnce bool) {
 		// come later.
 		if c.leftClosed && !c.ripe && c.mayBe.closed {
 			c.mayBe.open = false
+		}
+		if c.leftByWatch && !c.leftClosed && !c.mayBe.open {
+			c.mayBe.open, c.ripe = true, false
 		}
 	case len(c.reasons()) > 0:
 		c.mayBe.open, c.mayBe.closed = false, true
