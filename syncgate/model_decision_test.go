@@ -16,9 +16,10 @@ import (
 // model allows several answers.
 
 // quietTime is how long an informer must deliver nothing before what a relist opens may
-// open, and relistLimit is how long that may take if events never stop.
+// open, and relistLimit is how long that may take if events never stop. The hub counts
+// polls, and the first of three may come at once.
 const (
-	quietTime   = 150 * time.Millisecond
+	quietTime   = 100 * time.Millisecond
 	relistLimit = 5 * time.Second
 )
 
