@@ -39,6 +39,7 @@
 //	syncgate_clusters{phase}              gauge    clusters by phase
 //	syncgate_clusters_paused              gauge    clusters whose gate is closed
 //	syncgate_clusters_acknowledged        gauge    clusters whose pause is acknowledged, as above
+//	syncgate_misnamed_holds               gauge    annotations that look like holds and are none, for example of another prefix
 //	syncgate_clusters_draining            gauge    clusters whose gate is closed, with operations in flight
 //	syncgate_longest_pause_age_seconds    gauge    the highest age of a pause, of clusters in phase Paused; 0: there is none
 //	syncgate_operations_in_flight         gauge    sum over all clusters
@@ -98,6 +99,7 @@ var (
 	allClusters = ofAll("clusters", "Clusters by the phase that their gates are in.", "phase")
 	allPaused   = ofAll("clusters_paused", "Clusters whose gate is closed.")
 	allAcked    = ofAll("clusters_acknowledged", "Clusters whose condition SyncPaused is True for the current pause.")
+	misnamed    = ofAll("misnamed_holds", "Annotations of ManagedClusters that look like holds and are none, so they pause nothing.")
 	allDraining = ofAll("clusters_draining", "Clusters whose gate is closed while admitted operations have not ended.")
 	longestAge  = ofAll("longest_pause_age_seconds", "The highest age of a pause, of the clusters in phase Paused; 0 while there are none.")
 	allFlight   = ofAll("operations_in_flight", "Admitted operations of all clusters that have not ended.")
@@ -108,7 +110,7 @@ var (
 	contact     = ofAll("last_contact_timestamp_seconds", "When the last list, event or bookmark came from the API server.")
 
 	perCluster = []*prometheus.Desc{clusterPaused, clusterAcked, clusterPhase, clusterAge, clusterFlight, clusterParked, clusterAdmit, clusterRefuse, clusterTurns}
-	totals     = []*prometheus.Desc{allClusters, allPaused, allAcked, allDraining, longestAge, allFlight, allParked, allAdmit, allRefuse, allTurns, contact}
+	totals     = []*prometheus.Desc{allClusters, allPaused, allAcked, misnamed, allDraining, longestAge, allFlight, allParked, allAdmit, allRefuse, allTurns, contact}
 
 	phases = []syncgate.Phase{syncgate.Unknown, syncgate.Open, syncgate.Paused, syncgate.Gone}
 )
@@ -175,11 +177,28 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	all.collect(ch)
+	gauge(ch, misnamed, float64(c.misnamed()))
 	if source, ok := c.gates.Informer().(interface{ LastContact() time.Time }); ok {
 		if last := source.LastContact(); !last.IsZero() {
 			gauge(ch, contact, float64(last.UnixNano())/1e9)
 		}
 	}
+}
+
+// misnamed counts the annotations that look like holds and are none.
+func (c *collector) misnamed() (n int) {
+	for _, stored := range c.gates.Informer().GetStore().List() {
+		object, ok := stored.(interface{ GetAnnotations() map[string]string })
+		if !ok {
+			continue
+		}
+		for name := range object.GetAnnotations() {
+			if api.IsNearMiss(name) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // acknowledged reports whether the pause is acknowledged on all ManagedClusters of a gate.

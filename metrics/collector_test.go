@@ -74,7 +74,7 @@ func help(name, kind, text string, series ...string) string {
 // Every metric, of a cluster in every phase.
 func TestCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		draining := tu.ManagedCluster(ns, "draining", "id-draining")
+		draining := tu.ManagedCluster(ns, "draining", "id-draining", tu.Annotated("holds.clusters.clusternet.io/ops", "x"))
 		gone := tu.ManagedCluster(ns, "gone", "id-gone", tu.Paused(true))
 		hub, source, _ := newHub(t, object("open"), gone, draining)
 		hub.Gate("nobody") // closed for longer than any pause

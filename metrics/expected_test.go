@@ -24,6 +24,9 @@ syncgate_last_contact_timestamp_seconds 1.0000000005e+09
 # HELP syncgate_longest_pause_age_seconds The highest age of a pause, of the clusters in phase Paused; 0 while there are none.
 # TYPE syncgate_longest_pause_age_seconds gauge
 syncgate_longest_pause_age_seconds 7200
+# HELP syncgate_misnamed_holds Annotations of ManagedClusters that look like holds and are none, so they pause nothing.
+# TYPE syncgate_misnamed_holds gauge
+syncgate_misnamed_holds 1
 # HELP syncgate_operations_admitted_total Operations that all gates have admitted.
 # TYPE syncgate_operations_admitted_total counter
 syncgate_operations_admitted_total 4

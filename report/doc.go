@@ -50,22 +50,32 @@
 // flight, False (Draining, Syncing), or Unknown (Malformed, FieldNotVisible). The
 // observedGeneration and the message say for what: the message is JSON, with a text for
 // people, a fingerprint of the hold annotations, and the number of operations in flight.
-// What a party has reported counts for exactly this generation and these holds. When the
-// pause has ended for one party, it marks the reports of the others as Outdated.
+// What a party has reported counts for exactly this generation and these holds. So an edit
+// of the spec during a pause makes SyncPaused False (Draining) until all parties have
+// reported again. When the pause has ended for one party, it sets the conditions of
+// parties that have not noticed yet to Unknown, with the reason Outdated.
 //
 // SyncPaused follows from what all parties have reported on the object. Each party writes
-// it together with its own condition, under the resourceVersion that it has read. All of
-// them write the same, so it does not matter which one is first, which one restarts, or
-// whose clock is wrong: no time of another process is compared. In the simple case a
-// pause costs one read and one write of each party. They take turns, in the order of
-// their names: each one leaves the others before it a quarter of a second.
+// it together with its own condition, under the resourceVersion that it has read. Parties
+// with the same rule and the same version of this package write the same, so it does not
+// matter which one is first, which one restarts, or whose clock is wrong: no time of
+// another process is compared. In the simple case a pause costs one read and one write of
+// each party. They take turns, in the order of their names: each one leaves the others
+// before it a quarter of a second.
 //
-// A party that does not report is not taken for drained. After 30 seconds the condition
-// is Unknown, with the reason NotHeard. If it is the agent, if it has sent a heartbeat
-// (status.lastObservedTime has changed) since, and if it has never reported, then the
-// reason is NotSupported: its version does not know pauses. When the party
-// reports, the condition becomes True within seconds. Nothing has to be edited. A party
-// that has ended while it drained stays in the message until it runs again.
+// A party that does not report is not taken for drained. After 30 seconds, counted by each
+// process from the last change or from its own start, the condition is Unknown, with the
+// reason NotHeard. If it is the agent, if it has sent a heartbeat (status.lastObservedTime
+// has changed) since, and if it has never reported, then the reason is NotSupported: most
+// likely its version does not know pauses. When the party reports, the condition becomes
+// True within seconds. Nothing has to be edited. A party that has ended while it drained
+// stays in the message until it runs again.
+//
+// Run the Reporter of a party in one process only, the one that writes: of several
+// replicas, the leader. Two processes of one name overwrite each other's reports. When
+// you upgrade from a program that acknowledges alone, or change the rule, trust no True
+// until all programs have the same Party settings: until then they correct each other's
+// condition, at most every 30 seconds.
 //
 // Which parties must have drained is [Options].Parties; by default the agent and the
 // hub. Each must have reported for the pause, in every mode: only the agent knows
@@ -90,7 +100,8 @@
 //	SyncPauseMalformed  it became Unknown with the reason Malformed (a warning)
 //	SyncPauseNotHeard   it became Unknown with the reason NotHeard or NotSupported (a warning)
 //
-// The party that writes the change records the Event. A pause that ends before it is in
+// The party that writes the change records the Event. A new hold during a pause may have a
+// second SyncPaused, when the parties have drained for it too. A pause that ends before it is in
 // effect has no Event. The state that a process finds
 // when it starts is not a change, so a restart records nothing twice.
 //
@@ -138,7 +149,9 @@
 // The correction does not depend on OnChange, which another callback may block. Changed
 // holds are reconciled when the informer delivers them and again a second later, and
 // each closed gate is reconciled every 10 seconds. This costs no request while the
-// condition is right. So a wrong True stays for at most 10 seconds, if requests succeed.
+// condition is right. So a wrong True of a closed gate stays for at most 10 seconds, if
+// requests succeed. When the gate has opened, the correction is tried at once, and after a
+// failure again with a growing delay of up to a minute.
 //
 // # Other writers
 //

@@ -26,7 +26,7 @@ const (
 
 // ReasonDrained is the reason of a party's condition that is True. It can also have
 // ReasonDraining, ReasonSyncing, syncgate.ReasonMalformed and
-// syncgate.ReasonFieldNotVisible.
+// syncgate.ReasonFieldNotVisible. Of a pause that has ended it can be "Outdated".
 const ReasonDrained = "Drained"
 
 // reasonOutdated is the reason of what a party has reported of an earlier pause.

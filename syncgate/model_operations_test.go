@@ -26,7 +26,7 @@ type operations struct {
 
 // operation is an admitted Do with what is nested in it.
 type operation struct {
-	ctx   context.Context
+	ctx   context.Context //nolint:containedctx // the one that its function got
 	parts []*part
 }
 
@@ -118,7 +118,7 @@ func (o *operations) leave(n, m int) error {
 		o.ended = append(o.ended, op.ctx)
 	}
 	close(p.leave)
-	if err := <-p.ended; err != errOwn { //nolint:errorlint // Do returns what the operation returns
+	if err := <-p.ended; err != errOwn {
 		return fmt.Errorf("Do = %w; want what the operation returned", err)
 	}
 	return nil

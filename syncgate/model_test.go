@@ -62,7 +62,7 @@ type world struct {
 	err        error // of the informer
 	recovering bool  // the server was silent for too long, and the gates may not follow it yet
 
-	waits     context.Context
+	waits     context.Context //nolint:containedctx // of all waits, which end together
 	endsWaits context.CancelFunc
 }
 
@@ -129,7 +129,7 @@ func (w *world) clean() {
 	}
 	w.cancel()
 	if !w.stopped {
-		<-w.ended
+		<-w.ended //nolint:errcheck // the step that ends Run checks its error
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/clusternet/syncgate/examples/hub"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
 	"github.com/clusternet/syncgate/examples/internal/leaks"
+	"github.com/clusternet/syncgate/report"
 	"github.com/clusternet/syncgate/syncgate"
 )
 
@@ -53,7 +54,10 @@ func options(t *testing.T, f *fleettest.Fleet, children ...*fleettest.Child) hub
 			t.Fatal(err)
 		}
 	}
-	return hub.Options{Parent: fleettest.As("hub", f.Parent.Config()), Child: hub.ChildrenIn(dir)}
+	return hub.Options{
+		Parent: fleettest.As("hub", f.Parent.Config()), Child: hub.ChildrenIn(dir),
+		Parties: []string{report.PartyHub}, // no agent runs
+	}
 }
 
 func becomes(t *testing.T, c *fleettest.Child, want map[string]string) {
