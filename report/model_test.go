@@ -16,6 +16,7 @@ import (
 
 	"github.com/clusternet/syncgate/informer"
 	tu "github.com/clusternet/syncgate/internal/testutil"
+	"github.com/clusternet/syncgate/internal/testutil/random"
 	"github.com/clusternet/syncgate/report"
 	"github.com/clusternet/syncgate/syncgate"
 )
@@ -51,9 +52,9 @@ func reportSteps() *rapid.Generator[[]reportStep] {
 		"operate", "operate", "operate", "end", "end", "end", "restart", "stop", "start", "start",
 		"fail", "heal", "heal", "cut", "expire", "pass", "pass", "pass", "pass",
 	}
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) reportStep {
-		return reportStep{rapid.SampledFrom(kinds).Draw(t, "do"), rapid.IntRange(0, 1).Draw(t, "a"), rapid.IntRange(0, 7).Draw(t, "b")}
-	}), 1, 60)
+	return random.Steps(func(t *rapid.T) reportStep {
+		return reportStep{kinds[random.Index(t, len(kinds))], random.Index(t, 2), random.Index(t, 8)}
+	})
 }
 
 // reportWorld is an API server with the two parties.

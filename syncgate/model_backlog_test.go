@@ -193,8 +193,8 @@ func (b *backlogModel) race(o *operations, change func()) error {
 	return nil
 }
 
-// complete checks what was requeued. Nothing must run.
-func (b *backlogModel) complete(all map[string]*operations) error {
+// take checks what was requeued since the last call.
+func (b *backlogModel) take() error {
 	b.mu.Lock()
 	requeued := b.requeued
 	b.requeued = nil
@@ -209,6 +209,14 @@ func (b *backlogModel) complete(all map[string]*operations) error {
 			return fmt.Errorf("%v was requeued before %v, which was parked earlier", key, parked[0])
 		}
 		b.parked[key.cluster] = slices.Delete(parked, i, i+1)
+	}
+	return nil
+}
+
+// complete checks what was requeued, and what is parked. Nothing must run.
+func (b *backlogModel) complete(all map[string]*operations) error {
+	if err := b.take(); err != nil {
+		return err
 	}
 	total := 0
 	for id, o := range all {

@@ -16,9 +16,10 @@ import (
 // model allows several answers.
 
 // quietTime is how long an informer must deliver nothing before what a relist opens may
-// open, and relistLimit is how long that may take if events never stop.
+// open, and relistLimit is how long that may take if events never stop. The hub counts
+// polls, and the first of three may come at once.
 const (
-	quietTime   = 150 * time.Millisecond
+	quietTime   = 100 * time.Millisecond
 	relistLimit = 5 * time.Second
 )
 
@@ -75,6 +76,9 @@ type modelCluster struct {
 	// leftClosed: of what has left in the relist that is delivered, something was closed.
 	// The server may never have shown the cluster without it, but for what is there now.
 	leftClosed bool
+	// leftByWatch: a watch has deleted an object after the relist. So what is missing from
+	// the relist left earlier.
+	leftByWatch bool
 	// mayBeUnknown: no decision has been observed yet.
 	mayBeUnknown bool
 	had          bool // an object, at any time
@@ -98,7 +102,12 @@ func (c *modelCluster) reasons() []string {
 // remove takes in that an object has left. byWatch: it was the last one to leave.
 func (c *modelCluster) remove(name string, atOnce, byWatch bool) {
 	closed := len(c.objects[name].reasons()) > 0
-	c.leftClosed = closed || c.leftClosed && !atOnce && !byWatch
+	switch {
+	case atOnce, byWatch:
+		c.leftClosed, c.leftByWatch = closed, !atOnce
+	case !c.leftByWatch:
+		c.leftClosed = closed || c.leftClosed
+	}
 	delete(c.objects, name)
 	c.change(atOnce)
 }
@@ -112,6 +121,9 @@ func (c *modelCluster) change(atOnce bool) {
 		// come later.
 		if c.leftClosed && !c.ripe && c.mayBe.closed {
 			c.mayBe.open = false
+		}
+		if c.leftByWatch && !c.leftClosed && !c.mayBe.open {
+			c.mayBe.open, c.ripe = true, false
 		}
 	case len(c.reasons()) > 0:
 		c.mayBe.open, c.mayBe.closed = false, true
