@@ -16,10 +16,9 @@ import (
 // model allows several answers.
 
 // quietTime is how long an informer must deliver nothing before what a relist opens may
-// open, and relistLimit is how long that may take if events never stop. The hub counts
-// polls, and the first of three may come at once.
+// open, and relistLimit is how long that may take if events never stop.
 const (
-	quietTime   = 100 * time.Millisecond
+	quietTime   = 150 * time.Millisecond
 	relistLimit = 5 * time.Second
 )
 

@@ -114,7 +114,8 @@ type poller struct {
 	start time.Time
 
 	events        uint64    // at the last poll
-	quiet         int       // polls in a row that have observed no event
+	quiet         int       // polls in a row, settlePoll apart, that have observed no event
+	countedAt     time.Time // when quiet was last changed
 	stuck         bool      // the handler still has the event of the last poll: a logger blocks it
 	relists       uint64    // at the last poll
 	settlingSince time.Time // zero: nothing is to be settled
@@ -130,12 +131,15 @@ func (p *poller) poll(listed bool) time.Duration {
 	h.mu.RUnlock()
 	relists := relistsOf(h.informer)
 	p.stuck = p.events == events && h.handled.Load() != events
-	p.quiet++
+	if now.Sub(p.countedAt) >= settlePoll { // the hub may have been woken
+		p.quiet++
+		p.countedAt = now
+	}
 	if p.relists != relists {
 		p.relists, p.settlingSince = relists, time.Time{} // what counts is the newest relist
 	}
 	if p.events != events {
-		p.events, p.quiet = events, 0
+		p.events, p.quiet, p.countedAt = events, 0, now
 	}
 	next, polls := stopPoll, settlePolls+objects/objectsPerPoll
 	switch {
@@ -183,7 +187,7 @@ func (p *poller) isDue(now time.Time, since *time.Time, goingOn bool, polls int)
 		return false
 	case since.IsZero(), p.stuck: // the limit is for events that arrive
 		*since = now
-		p.quiet = 0
+		p.quiet, p.countedAt = 0, now
 		return false
 	}
 	due := p.quiet >= polls || now.Sub(*since) >= time.Duration(polls)*settlePoll+settleLimit
