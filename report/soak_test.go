@@ -4,6 +4,7 @@ package report_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,8 +19,8 @@ func TestSoakLife(t *testing.T) {
 	const rounds = 24
 	synctest.Test(t, func(t *testing.T) {
 		w := newReportWorld(t)
-		requeued := 0
-		backlog := syncgate.NewBacklog(func(int) { requeued++ })
+		var requeued atomic.Int64 // each of the gates has a goroutine for it
+		backlog := syncgate.NewBacklog(func(int) { requeued.Add(1) })
 		var all []tu.Usage
 		begin := time.Now()
 		for range rounds {
@@ -35,7 +36,7 @@ func TestSoakLife(t *testing.T) {
 			t.Error(w.err)
 		}
 		tu.CheckFlat(t, all, 64<<10)
-		t.Logf("%v, %d keys requeued, usage at the end %+v", time.Since(begin), requeued, all[rounds-1])
+		t.Logf("%v, %d keys requeued, usage at the end %+v", time.Since(begin), requeued.Load(), all[rounds-1])
 		if err := w.quiet(); err != nil {
 			t.Error(err)
 		}
