@@ -90,7 +90,7 @@ func New(client dynamic.Interface, cluster types.NamespacedName, owner string) (
 // close when they have observed it, so use Wait before you rely on it. The reason is for
 // people. It must not be "false", which would be a release.
 func (h *Hold) Set(ctx context.Context, reason string) error {
-	if reason == "false" {
+	if api.IsReleased(reason) {
 		return fmt.Errorf("hold: hold ManagedCluster %s for %s: the reason is %q, which is a release; give another one", h.cluster, h.owner, reason)
 	}
 	if h.owner == syncgate.SyncPausedField {
@@ -181,7 +181,7 @@ func (h *Hold) isSet(object *unstructured.Unstructured) bool {
 		return set
 	}
 	reason, ok := object.GetAnnotations()[syncgate.HoldPrefix+h.owner]
-	return ok && reason != "false"
+	return ok && !api.IsReleased(reason)
 }
 
 func (h *Hold) listWatch(ctx context.Context) *cache.ListWatch {

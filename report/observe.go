@@ -81,7 +81,7 @@ func holdsOf(object map[string]any) []syncgate.Hold {
 	var holds []syncgate.Hold
 	for name, value := range annotations {
 		owner, ok := api.HoldOwner(name)
-		if !ok || value == "false" {
+		if !ok || api.IsReleased(value) {
 			continue
 		}
 		reason, ok := value.(string)

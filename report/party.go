@@ -52,15 +52,15 @@ func (p *partyStatus) isFor(generation int64, holds string) bool {
 }
 
 // unreadable reports whether the gate of the party can't read the pause.
-func (p *partyStatus) unreadable() bool { return p.conditionStatus() == metav1.ConditionUnknown }
+func (p *partyStatus) unreadable() bool { return isUnreadable(p.reason) }
 
 func (p *partyStatus) conditionStatus() metav1.ConditionStatus {
-	switch p.reason {
-	case ReasonDrained:
+	switch {
+	case p.reason == ReasonDrained:
 		return metav1.ConditionTrue
-	case ReasonDraining, ReasonSyncing:
+	case p.reason == ReasonDraining || p.reason == ReasonSyncing:
 		return metav1.ConditionFalse
-	case syncgate.ReasonMalformed, syncgate.ReasonFieldNotVisible:
+	case p.unreadable():
 		return metav1.ConditionUnknown
 	default:
 		return "" // not what a party reports

@@ -85,8 +85,11 @@ func (s *snapshot) draining() bool {
 	return s.state.Phase == syncgate.Paused && !s.unreadable() && s.inFlight > 0
 }
 
-func (s *snapshot) unreadable() bool {
-	return s.state.Reason == syncgate.ReasonMalformed || s.state.Reason == syncgate.ReasonFieldNotVisible
+func (s *snapshot) unreadable() bool { return isUnreadable(s.state.Reason) }
+
+// isUnreadable reports whether a gate with this reason can't read the pause.
+func isUnreadable(reason string) bool {
+	return reason == syncgate.ReasonMalformed || reason == syncgate.ReasonFieldNotVisible
 }
 
 // statusOf returns what to report of an entry. The snapshot has to be decided. The error

@@ -178,7 +178,7 @@ func (o *observation) readHold(name string, value any) {
 	switch {
 	case !ok:
 		o.setHoldProblem("annotation "+name, value, "remove it, or give it a text as value")
-	case reason != "false":
+	case !api.IsReleased(reason):
 		o.holds = append(o.holds, Hold{Owner: owner, Reason: reason})
 	}
 }

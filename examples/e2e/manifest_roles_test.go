@@ -117,7 +117,7 @@ func TestManifestRoles(t *testing.T) {
 }
 
 func (test roleTest) run(t *testing.T) {
-	setWatchList(t, !test.lists)
+	fleettest.SetWatchList(t, !test.lists)
 	requests := &requests{rules: test.rules, namespace: test.namespace, used: sets.New[string]()}
 	crd := localcluster.ManagedClusterCRD()
 	if test.stock {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	clientfeatures "k8s.io/client-go/features"
 
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
 	"github.com/clusternet/syncgate/examples/localcluster"
@@ -170,28 +169,10 @@ func (p *parent) managedClusters() dynamic.ResourceInterface {
 func eachWay(t *testing.T, test func(t *testing.T)) {
 	for _, on := range []bool{true, false} {
 		t.Run(fmt.Sprintf("WatchList=%v", on), func(t *testing.T) {
-			setWatchList(t, on)
+			fleettest.SetWatchList(t, on)
 			test(t)
 		})
 	}
-}
-
-func setWatchList(t *testing.T, on bool) {
-	before := clientfeatures.FeatureGates()
-	clientfeatures.ReplaceFeatureGates(gates{before, on})
-	t.Cleanup(func() { clientfeatures.ReplaceFeatureGates(before) })
-}
-
-type gates struct {
-	clientfeatures.Gates
-	watchList bool
-}
-
-func (g gates) Enabled(f clientfeatures.Feature) bool {
-	if f == clientfeatures.WatchListClient {
-		return g.watchList
-	}
-	return g.Gates.Enabled(f)
 }
 
 func (p *parent) get(name string) *unstructured.Unstructured {

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -170,18 +169,6 @@ func (c *partyChild) once(ctx context.Context) error {
 	c.AwaitAllImages("after a resume", c.all())
 	if c.Failed() {
 		return fmt.Errorf("the child does not become as the parent wants it after %d pauses", len(c.windows))
-	}
-	return nil
-}
-
-func (c *partyChild) awaitAcknowledged(ctx context.Context) error {
-	var object *unstructured.Unstructured
-	err := wait.PollUntilContextTimeout(ctx, time.Millisecond, fleettest.Soon, true, func(ctx context.Context) (ok bool, err error) {
-		object, err = c.ManagedClusters().Get(ctx, c.Name, metav1.GetOptions{})
-		return err == nil && report.Acknowledged(object), err
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the acknowledgement: %w; it is %v", err, object)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/clusternet/syncgate/examples/internal/deploy"
 	"github.com/clusternet/syncgate/examples/internal/fleettest"
+	"github.com/clusternet/syncgate/report"
 )
 
 // randomChild is a child, with what the test has done to it.
@@ -222,20 +223,16 @@ func (c *randomChild) describe(ctx context.Context, random *rand.Rand, name stri
 // pause pauses the child and resumes it. While the pause is known to be in force it
 // keeps a window.
 func (c *randomChild) pause(ctx context.Context, random *rand.Rand) error {
-	object, err := c.ManagedClusters().Patch(ctx, c.Name, types.MergePatchType, []byte(pause), metav1.PatchOptions{})
+	_, err := c.ManagedClusters().Patch(ctx, c.Name, types.MergePatchType, []byte(pause), metav1.PatchOptions{})
 	if err != nil {
 		return err
 	}
 	c.pauses++
-	generation := object.GetGeneration()
 	if random.IntN(4) == 0 { // nobody waits for each pause
 		sleep(time.Duration(random.IntN(100)) * time.Millisecond)
 	} else {
-		if err := wait.PollUntilContextTimeout(ctx, time.Millisecond, fleettest.Soon, true, func(ctx context.Context) (ok bool, err error) {
-			object, err = c.ManagedClusters().Get(ctx, c.Name, metav1.GetOptions{})
-			return err == nil && fleettest.Acknowledged(object, generation), err
-		}); err != nil {
-			return fmt.Errorf("waiting for the acknowledgement of generation %d: %w; it is %v", generation, err, object)
+		if err := c.awaitAcknowledged(ctx); err != nil {
+			return err
 		}
 		w := randomWindow{from: time.Now()}
 		if w.fromVersion, err = c.version(ctx); err != nil {
@@ -250,6 +247,19 @@ func (c *randomChild) pause(ctx context.Context, random *rand.Rand) error {
 	}
 	_, err = c.ManagedClusters().Patch(ctx, c.Name, types.MergePatchType, []byte(resume), metav1.PatchOptions{})
 	return err
+}
+
+// awaitAcknowledged waits until the current pause is acknowledged, not an earlier one.
+func (c *randomChild) awaitAcknowledged(ctx context.Context) error {
+	var object *unstructured.Unstructured
+	err := wait.PollUntilContextTimeout(ctx, time.Millisecond, fleettest.Soon, true, func(ctx context.Context) (ok bool, err error) {
+		object, err = c.ManagedClusters().Get(ctx, c.Name, metav1.GetOptions{})
+		return err == nil && report.Acknowledged(object), err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the acknowledgement: %w; it is %v", err, object)
+	}
+	return nil
 }
 
 // version returns that of the newest write to the child that is done.

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/klog/v2"
 
+	"github.com/clusternet/syncgate/examples/internal/fleettest"
 	"github.com/clusternet/syncgate/examples/internal/leaks"
 	"github.com/clusternet/syncgate/examples/localcluster"
 )
@@ -71,7 +71,7 @@ func TestHistories(t *testing.T) {
 }
 
 func runShard(t *testing.T, number int, total *totals) {
-	setWatchList(t, number%2 == 0)
+	fleettest.SetWatchList(t, number%2 == 0)
 	began := time.Now()
 	s := newShard(t, *seedFlag, number, *sizeFlag)
 	s.run(t.Context())
@@ -138,23 +138,4 @@ func (n *totals) add(c *cluster, h *History) {
 func (n *totals) String() string {
 	return fmt.Sprintf("%d histories, %d operations, %d writes, %d pauses waited for, %d processes, %d events\nchecked: %v\nfaults: %v",
 		n.histories, n.operations, n.writes, n.acknowledged, n.restarts, n.events, n.checked, n.faults)
-}
-
-// setWatchList sets whether clients stream their first list.
-func setWatchList(t *testing.T, on bool) {
-	before := clientfeatures.FeatureGates()
-	clientfeatures.ReplaceFeatureGates(gates{before, on})
-	t.Cleanup(func() { clientfeatures.ReplaceFeatureGates(before) })
-}
-
-type gates struct {
-	clientfeatures.Gates
-	watchList bool
-}
-
-func (g gates) Enabled(f clientfeatures.Feature) bool {
-	if f == clientfeatures.WatchListClient {
-		return g.watchList
-	}
-	return g.Gates.Enabled(f)
 }

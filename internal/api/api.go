@@ -65,6 +65,9 @@ func HoldOwner(name string) (string, bool) {
 // added or exchanged.
 var misnamed = regexp.MustCompile(`^(holds?[._-]?((managed)?clusters?\.)?clusternet\.io(/.*)?|(managed)?clusters?\.clusternet\.io/holds?([._-].*)?)$`)
 
+// IsReleased reports whether the value of a hold annotation releases the hold.
+func IsReleased(value any) bool { return value == "false" }
+
 // IsNearMiss reports whether the annotation called name looks like a hold and is none.
 func IsNearMiss(name string) bool {
 	lower := strings.ToLower(name)

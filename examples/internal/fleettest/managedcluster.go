@@ -86,14 +86,6 @@ func Condition(managedCluster *unstructured.Unstructured) (summary string, field
 	return "", nil
 }
 
-// Acknowledged reports whether the condition says that the pause of a generation, or a
-// later one, is in force.
-func Acknowledged(managedCluster *unstructured.Unstructured, generation int64) bool {
-	_, fields := Condition(managedCluster)
-	observed, _ := fields["observedGeneration"].(int64)
-	return fields["status"] == "True" && observed >= generation
-}
-
 // AwaitCondition waits for a condition that begins like this.
 func (c *Child) AwaitCondition(want string) {
 	c.Helper()
@@ -107,10 +99,7 @@ func (c *Child) AwaitCondition(want string) {
 // AwaitPaused waits until the current pause is acknowledged, not an earlier one.
 func (c *Child) AwaitPaused() {
 	c.Helper()
-	Eventually(c.TB, Soon, func() bool {
-		object := c.ManagedCluster()
-		return Acknowledged(object, object.GetGeneration())
-	}, func() string { return fmt.Sprintf("the pause is not acknowledged: %v", c.ManagedCluster().Object) })
+	Eventually(c.TB, Soon, func() bool { return report.Acknowledged(c.ManagedCluster()) }, func() string { return fmt.Sprintf("the pause is not acknowledged: %v", c.ManagedCluster().Object) })
 }
 
 // AwaitReport waits until a party has reported that it has drained.
