@@ -75,7 +75,10 @@ func (l *link) set(f fault) {
 // during applies a fault for a time.
 func (l *link) during(ctx context.Context, f fault, length time.Duration) {
 	l.set(f)
-	defer l.set(noFault)
+	defer func() {
+		l.set(noFault)
+		l.breakStockWatches()
+	}()
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	for sleep(ctx, 100*time.Millisecond) {
@@ -96,6 +99,19 @@ func (l *link) breakWatches() {
 	defer l.mu.Unlock()
 	for w := range l.watches {
 		_ = w.ReadCloser.Close() // a Read that waits returns
+	}
+}
+
+// breakStockWatches breaks the watches of client-go's own informers that have lost a
+// bookmark. It may be the one that ends a streamed list, and client-go would wait for it
+// until the server ends the watch, after 5 to 10 minutes. Package informer does not.
+func (l *link) breakStockWatches() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := range l.watches {
+		if w.stock && w.lost {
+			_ = w.ReadCloser.Close()
+		}
 	}
 }
 
@@ -141,7 +157,7 @@ func (l *link) send(next http.RoundTripper, r *http.Request, f fault, ended <-ch
 	switch {
 	case err != nil || answer.StatusCode != http.StatusOK:
 	case watch:
-		answer.Body = l.watchBody(r.Context(), answer.Body, f)
+		answer.Body = l.watchBody(r.Context(), answer.Body, f, strings.HasSuffix(r.URL.Path, "/descriptions"))
 	case r.Method == http.MethodGet && r.URL.Query().Get("resourceVersion") == "0":
 		if err := l.mayBeOld(answer, r.URL.Path, f); err != nil {
 			return nil, err

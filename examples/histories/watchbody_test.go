@@ -16,10 +16,12 @@ type watchBody struct {
 	ctx   context.Context //nolint:containedctx // of the request
 	lines *bufio.Reader   // nil: all of the answer gets through
 	rest  []byte          // of the line that is being read
+	lost  bool            // a bookmark that was withheld; guarded by link.mu
+	stock bool            // it is for an informer of client-go, not of package informer
 }
 
-func (l *link) watchBody(ctx context.Context, body io.ReadCloser, f fault) io.ReadCloser {
-	w := &watchBody{ReadCloser: body, link: l, ctx: ctx}
+func (l *link) watchBody(ctx context.Context, body io.ReadCloser, f fault, stock bool) io.ReadCloser {
+	w := &watchBody{ReadCloser: body, link: l, ctx: ctx, stock: stock}
 	if f == withheldBookmarks {
 		w.lines = bufio.NewReader(body)
 	}
@@ -65,6 +67,10 @@ func (w *watchBody) read(p []byte) (int, error) {
 		}
 		if f, _ := w.link.current(); f != withheldBookmarks || !bytes.HasPrefix(line, []byte(`{"type":"BOOKMARK"`)) {
 			w.rest = line
+		} else {
+			w.link.mu.Lock()
+			w.lost = true
+			w.link.mu.Unlock()
 		}
 	}
 	n := copy(p, w.rest)
