@@ -121,9 +121,9 @@
 //
 // Without the rights on managedclusters, with credentials that the server does not
 // accept, or with a CRD that does not keep the condition, a Reporter logs what to do
-// and tries again every 5 minutes. When there is something new to write (a new number
-// in flight is not) it tries earlier, but not within 10 seconds of the last refusal.
-// Gates do not depend on any of this.
+// and tries again after 10 seconds, and then less often, down to every 5 minutes. When
+// there is something new to write (a new number in flight is not), it tries 10 seconds
+// after the last refusal. Gates do not depend on any of this.
 //
 // # How fast
 //

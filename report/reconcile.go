@@ -120,7 +120,6 @@ func (r *Reporter) reconcileEntry(ctx context.Context, gate *syncgate.Gate, s *s
 	var refused *refusal
 	if ctx.Err() == nil && errors.As(err, &refused) {
 		r.refuse(e, &want, refused.kind, err)
-		r.queue.AddAfter(e.clusterID, retryRefused)
 		return nil
 	}
 	return err

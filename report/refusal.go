@@ -12,8 +12,8 @@ const (
 	minPace      = 100 * time.Millisecond // between two writes to one object
 	maxPace      = 30 * time.Second       // when others undo them again and again
 	calm         = 10 * time.Second       // after which a write that is undone is the first one again
-	retryRefused = 5 * time.Minute
-	retryChanged = 10 * time.Second // after a refusal, when there is something new to write
+	retryChanged = 10 * time.Second       // after a refusal; longer each time if there is nothing new to write
+	retryRefused = 5 * time.Minute        // at the most
 )
 
 // pace returns how long after the last write the next one may come.
@@ -83,17 +83,27 @@ func classify(attempt string, err error) error {
 
 // refused is an attempt to write that was refused. It is immutable.
 type refused struct {
-	kind refusalKind
-	at   time.Time
-	want wanted
+	kind  refusalKind
+	at    time.Time
+	want  wanted
+	times int // in a row, before this one
 }
 
 // delay returns for how long not to try to write a condition.
 func (r *refused) delay(want *wanted) time.Duration {
-	if r != nil && want.differs(&r.want) {
+	switch {
+	case r == nil:
+		return 0
+	case want.differs(&r.want):
 		return retryChanged - time.Since(r.at)
 	}
-	return r.remaining()
+	return r.retryAfter() - time.Since(r.at)
+}
+
+// retryAfter returns how long after the refusal the same is tried again. A short fault
+// should not delay what somebody waits for, and a missing right not cost many requests.
+func (r *refused) retryAfter() time.Duration {
+	return min(retryChanged<<min(r.times, 5), retryRefused)
 }
 
 // remaining returns for how long the refusal counts. It counts too while there is
@@ -110,16 +120,21 @@ func (r *refused) remaining() time.Duration {
 // corrected by itself.
 func (r *Reporter) refuse(e *entry, want *wanted, kind refusalKind, err error) {
 	first := false
+	noted := &refused{kind: kind, at: time.Now(), want: *want}
 	r.table.update(e, func(now *entry) {
 		again := now.refused != nil && now.refused.kind == kind
+		if again {
+			noted.times = now.refused.times + 1
+		}
 		r.table.acceptLocked(now)
-		now.refused = &refused{kind, time.Now(), *want}
+		now.refused = noted
 		r.table.refusals[kind]++
 		first = !again && (r.table.refusals[kind] == 1 || kind == malformed)
 	})
+	r.queue.AddAfter(e.clusterID, noted.retryAfter())
 	if first {
 		r.log.Error(err, "Can't write the condition SyncPaused; the gate is not affected", "managedCluster", e.key,
-			"remedy", kind.remedy(), "retryAfter", retryRefused)
+			"remedy", kind.remedy(), "retryAfter", noted.retryAfter())
 		return
 	}
 	r.log.V(4).Info("Still can't write the condition SyncPaused", "managedCluster", e.key, "err", err)

@@ -62,8 +62,8 @@ func TestRefusedWritesAreLoggedOnceAndTriedSlowly(t *testing.T) {
 				if name == "403 on get" {
 					verb = tu.Get
 				}
-				if n := len(f.requests(verb)); n != 2*12 {
-					t.Errorf("attempts in an hour = %d; want 12 for each of two clusters", n)
+				if n := len(f.requests(verb)); n != 2*15 {
+					t.Errorf("attempts in an hour = %d; want 15 for each of two clusters", n)
 				}
 				if logged := f.errorsLogged(); len(logged) != 1 || !strings.Contains(logged[0], tt.want) {
 					t.Errorf("errors logged = %q; want one with %q", logged, tt.want)
@@ -123,8 +123,8 @@ func TestCRDWithoutConditions(t *testing.T) {
 				f.change("child", tu.Paused(true))
 				f.pass(time.Hour)
 				f.wantEvents()
-				if n := len(f.requests(tu.UpdateStatus)); n != 13 {
-					t.Errorf("writes in an hour = %d; want 13", n)
+				if n := len(f.requests(tu.UpdateStatus)); n != 16 {
+					t.Errorf("writes in an hour = %d; want 16", n)
 				}
 				if logged := f.errorsLogged(); len(logged) != 1 || !strings.Contains(logged[0], "the CRD has no status.conditions") {
 					t.Errorf("errors logged = %q; want one about the CRD", logged)
@@ -149,8 +149,8 @@ func TestRefusedWhileItDrainsAndToggles(t *testing.T) {
 				f.pass(20 * time.Second)
 			}
 			f.pass(time.Hour)
-			if n := len(f.requests(tu.Get)); n != 13 {
-				t.Errorf("%d: attempts in an hour of draining = %d; want 13", code, n)
+			if n := len(f.requests(tu.Get)); n != 17 {
+				t.Errorf("%d: attempts in an hour of draining = %d; want 17", code, n)
 			}
 			for i := range 100 {
 				f.change("child", tu.Paused(i%2 == 0))
@@ -238,4 +238,27 @@ func (f *fixture) reportBy(update func(*unstructured.Unstructured, func() (*unst
 	f.stop = start(klog.NewContext(context.Background(), f.logger), f.T, r.Run)
 	f.pass(time.Second)
 	f.requests()
+}
+
+// A right that is missing for a moment, or credentials that are being rotated, delay an
+// acknowledgement that somebody waits for by seconds, not by minutes.
+func TestShortRefusalDelaysLittle(t *testing.T) {
+	for _, code := range []int{http.StatusForbidden, http.StatusUnauthorized} {
+		inBubble(t, report.Options{}, one(), func(_ *testing.T, f *fixture) {
+			f.server.Fail(tu.Status(code).On(tu.Get))
+			f.change("child", tu.Paused(true))
+			f.pass(15 * time.Second)
+			f.server.Heal()
+			f.pass(20 * time.Second)
+			f.wants("child", paused2)
+		})
+	}
+	withParties(t, both, one(), func(_ *testing.T, p *parties) {
+		p.server.Fail(tu.Status(http.StatusForbidden).On(tu.UpdateStatus))
+		p.change("child", tu.Paused(true))
+		p.pass(15 * time.Second)
+		p.server.Heal()
+		p.pass(20 * time.Second)
+		p.wants("child", drainedBoth2)
+	})
 }
